@@ -215,6 +215,7 @@ Json prediction_json(const Problem& problem, const Plan& plan) {
   object["host_outside_bytes"] = problem.cluster.host_outside_bytes().value;
   object.update(speed_json(plan.throughput));
   object["sent_bytes_per_rank"] = {{"node", plan.sent.node}, {"network", plan.sent.network}};
+  if (problem.model.has_experts()) object["experts"] = experts_json(problem, plan);
   Json& parts = object["device_bytes"];
   for (const auto& [name, bytes] : kPeakParts) parts[std::string(name)] = (peak.*bytes).value;
   parts["free"] = peak.free.value;
@@ -415,6 +416,9 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
   }
   text += limit_line(problem, plan);
   text += sent_line(problem, plan.sent);
+  if (const std::string text_of_experts = experts_text(problem, plan); !text_of_experts.empty()) {
+    text += wrapped("experts", text_of_experts);
+  }
   text += bound_line(answer);
   text += price_line(answer.search);
   text += fewer_line(answer);
@@ -454,7 +458,8 @@ std::string answer_json(const Answer& answer) {
                  {"model",
                   {{"name", answer.problem.model.name},
                    {"pattern", pattern_in_words(answer.problem.model)},
-                   {"parameters", parameter_count(answer.problem.model)}}},
+                   {"parameters", parameter_count(answer.problem.model)},
+                   {"active_parameters", active_parameter_count(answer.problem.model)}}},
                  {"seq_len", answer.problem.seq_len},
                  {"documents", answer.problem.documents}});
   return json_line(object);

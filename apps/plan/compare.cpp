@@ -226,6 +226,11 @@ void note_gpus(const Problem& problem, const std::vector<const Method*>& asked,
     const bool has_row = std::any_of(all.begin(), all.end(),
                                      [&](const Contender& one) { return one.method == method; });
     if (has_row) continue;
+    if (!serves(*method, problem.model)) {
+      say(fmt::format("note: {} has no row: its ranks share products, and experts are not cut\n",
+                      method->title));
+      continue;
+    }
     say(fmt::format("note: {} has no row: {} GPUs form no grid for it\n", method->title,
                     problem.ranks()));
   }

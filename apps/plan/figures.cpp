@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fpdt/io/problem_json.h"
+#include "fpdt/plan/experts_traffic.h"
 #include "fpdt/report/axis.h"
 
 namespace fpdt {
@@ -133,6 +134,26 @@ Json outcome_json(const Problem& problem, const Outcome& outcome) {
        {"strategy", in_words(problem, outcome.strategy)},
        {"settings", Json::parse(strategy_json(outcome.strategy))}});
   return object;
+}
+
+std::string experts_text(const Problem& problem, const Plan& plan) {
+  if (!problem.model.has_experts() || problem.ranks() == 1) return "";
+  const ExpertsTraffic sent =
+      experts_traffic(problem, plan.strategy, plan.lowered.schedule.schedule());
+  return fmt::format(
+      "gathered: {} of these bytes; tokens sent to experts on their ranks would be {} with equal "
+      "load. Gathering is fewer from {} tokens a rank on; here are {}",
+      format_bytes(Bytes{sent.gathered}), format_bytes(Bytes{sent.tokens}),
+      format_tokens(sent.crossing), format_tokens(sent.tokens_of_rank));
+}
+
+Json experts_json(const Problem& problem, const Plan& plan) {
+  const ExpertsTraffic sent =
+      experts_traffic(problem, plan.strategy, plan.lowered.schedule.schedule());
+  return {{"gathered_bytes", sent.gathered},
+          {"token_bytes", sent.tokens},
+          {"tokens_per_rank", sent.tokens_of_rank},
+          {"crossing_tokens_per_rank", sent.crossing}};
 }
 
 }  // namespace fpdt

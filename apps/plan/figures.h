@@ -28,6 +28,11 @@ std::string waste_text(const Wasted& wasted);
 std::string waste_beside(const Problem& problem, const Plan& plan, const Wasted& wasted);
 Json waste_json(const std::optional<Wasted>& wasted);
 
+// What gathering experts sends, and what sending tokens to them would; empty without experts, or
+// where nobody sends them.
+std::string experts_text(const Problem& problem, const Plan& plan);
+Json experts_json(const Problem& problem, const Plan& plan);
+
 // "a step takes 1 day 5 h: ..." for steps of over 12 hours, of which the figure alone is easily
 // misread; empty for others.
 std::string long_step_text(double seconds);

@@ -24,10 +24,15 @@ namespace {
 
 Json model_json(const std::string& file) {
   const ModelSpec model = load_model(file);
-  return {{"name", model.name},         {"family", word(model.family)},
-          {"layers", model.layers},     {"pattern", pattern_in_words(model)},
-          {"hidden", model.hidden},     {"heads", model.heads},
-          {"kv_heads", model.kv_heads}, {"parameters", parameter_count(model)},
+  return {{"name", model.name},
+          {"family", word(model.family)},
+          {"layers", model.layers},
+          {"pattern", pattern_in_words(model)},
+          {"hidden", model.hidden},
+          {"heads", model.heads},
+          {"kv_heads", model.kv_heads},
+          {"parameters", parameter_count(model)},
+          {"active_parameters", active_parameter_count(model)},
           {"source", model.source}};
 }
 

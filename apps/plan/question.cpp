@@ -101,6 +101,12 @@ Pins load_pins(const QuestionFlags& flags, Problem& problem) {
   Pins pins;
   set_batch(pins, flags);
   if (!flags.method.empty()) pins.method = method_named(flags.method);
+  if (pins.method != nullptr && !serves(*pins.method, problem.model)) {
+    throw InputError(fmt::format(
+        "--method {}: its ranks share products, and the experts of {} are not cut; leave --method "
+        "out",
+        flags.method, problem.model.name));
+  }
   if (!flags.strategy.empty() &&
       !(flags.chunk.empty() && flags.method.empty() && flags.gradients.empty())) {
     throw InputError("--strategy decides everything: leave --chunk, --gradients and --method out");
@@ -239,6 +245,7 @@ Question load_question(const QuestionFlags& flags, bool all_gpus) {
   question.unused = asked - problem.cluster.devices();
   if (flags.published) question.published = method_named(flags.method);
   note_own_attention(problem, question.pins.strategy.value_or(default_strategy(problem)));
+  note_own_products(problem);
   return question;
 }
 
@@ -300,6 +307,16 @@ void note_own_attention(const Problem& problem, const Strategy& strategy, std::s
                   known ? ""
                         : fmt::format("; the rates of {} are cuDNN's, so these times are too short",
                                       problem.cluster.name)));
+}
+
+void note_own_products(const Problem& problem) {
+  const ClusterSpec& cluster = problem.cluster;
+  if (!problem.model.has_experts() || cluster.attention != AttentionKernels::cudnn) return;
+  if (cluster.rates.grouped_matmul.typical > 0 || !(cluster.rates.matmul.typical > 0)) return;
+  say(
+      fmt::format("note: products of experts run on the backend's own kernels; {} has no rate "
+                  "grouped_matmul, so these times are too short\n",
+                  cluster.name));
 }
 
 void require_sound(const Problem& problem, const Strategy& strategy, const std::string& path) {

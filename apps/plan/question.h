@@ -75,6 +75,8 @@ std::int64_t parse_length(const std::string& flag, const std::string& text);
 // cluster has; `name`: of the strategy, where there are several.
 void note_own_attention(const Problem& problem, const Strategy& strategy,
                         std::string_view name = "");
+// Says so where the rates of a library stand for products of experts.
+void note_own_products(const Problem& problem);
 
 // Throws what is wrong with the strategy, at the lines of its file (empty: no file).
 void require_sound(const Problem& problem, const Strategy& strategy, const std::string& path);

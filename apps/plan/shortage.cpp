@@ -8,6 +8,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "fpdt/plan/lowering/lower_ops.h"
+#include "fpdt/spec/attention_kernels.h"
+
 #include "plan/figures.h"
 
 namespace fpdt {
@@ -26,8 +29,8 @@ ModelStates states_of(const Answer& answer) {
   const Shortage& shortage = *answer.search.shortage;
   const bool device = shortage.binding == Binding::device;
   const std::int64_t sharers = device ? 1 : answer.problem.cluster.devices_per_node;
-  const Lowered lowered = lower(answer.problem, shortage.closest);
-  for (const Buffer& buffer : lowered.schedule.schedule().buffers) {
+  const bool fused = fused_attention(answer.problem, shortage.closest);
+  for (const Buffer& buffer : declared_buffers(answer.problem, shortage.closest, fused)) {
     if (buffer.role != Role::state) continue;
     const Bytes bytes = buffer.bytes();
     const Bytes there = device == (buffer.space == MemorySpace::device) ? sharers * bytes : Bytes{};

@@ -44,6 +44,35 @@ TEST_F(Words, SaysThatNothingRunsThere) {
   EXPECT_EQ(known, 2);
 }
 
+// A model with experts has what tokens would send, in words and numbers that agree, and no rows of
+// methods that do not serve it.
+TEST_F(Words, ExpertsComeToTheTokens) {
+  ASSERT_EQ(shell("sed 's/^feed_forward:.*/&\\nexperts: 4\\nactive_experts: 2/; "
+                  "s/12112/19152/' model.yaml >experts.yaml")
+                .code,
+            0);
+  const std::string question = "--model experts.yaml --cluster timed.yaml --seq-len 512";
+  const Outcome found = plan("search " + question);
+  ASSERT_EQ(found.code, 0) << found.err;
+  EXPECT_TRUE(says(found.out, "\nlayers     a token takes 2 of 4 experts\n"));
+  const nlohmann::json answer = nlohmann::json::parse(plan("search --json " + question).out);
+  const nlohmann::json& sent = answer.at("prediction").at("experts");
+  EXPECT_EQ(sent.at("tokens_per_rank"), 256);
+  EXPECT_EQ(answer.at("model").at("active_parameters"), 19152 - 2 * 2 * 3 * 24 * 16);
+  const auto bytes = [&](const char* key) {
+    return format_bytes(Bytes{sent.at(key).get<std::int64_t>()});
+  };
+  EXPECT_TRUE(says(found.out, "experts    gathered: " + bytes("gathered_bytes")));
+  const Outcome compared = plan("compare " + question);
+  EXPECT_EQ(compared.code, 0) << compared.err;
+  EXPECT_TRUE(says(compared.err, "Megatron-SP has no row: its ranks share products"));
+  EXPECT_TRUE(says(compared.out, "\nLSS (published) "));
+  EXPECT_FALSE(says(compared.out, "\nMegatron-SP"));
+  const Outcome refused = plan("search --method megatron " + question);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_TRUE(says(refused.err, "the experts of tiny are not cut"));
+}
+
 // One word for each number of bytes: the budget, the arena, what is live, and what lies outside.
 // MFU as papers count it comes after the causal one, under that name.
 TEST_F(Words, BytesAndMfuHaveOneNameEach) {

@@ -60,8 +60,8 @@ TEST_F(Share, PeopleNameMachinesInAnotherOrder) {
   };
   EXPECT_TRUE(says(error("--model llama3-8b --cluster 8xH100"), "did you mean h100-80g-x8?"));
   EXPECT_TRUE(says(error("--model llama3-8b --cluster A100"), "did you mean a100-40g-x4, "));
-  EXPECT_TRUE(
-      says(error("--model qwen2.5-7b --cluster h100-80g-x8"), "did you mean qwen3-32b, qwen3-8b?"));
+  EXPECT_TRUE(says(error("--model qwen2.5-7b --cluster h100-80g-x8"),
+                   "did you mean qwen3-235b, qwen3-30b-a3b, qwen3-32b, qwen3-8b?"));
   EXPECT_TRUE(says(error("--model unheard-of --cluster h100-80g-x8"), "a config.json will do"));
 }
 

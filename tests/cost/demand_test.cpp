@@ -422,5 +422,29 @@ TEST(LoweredStep, CountsTheTriangle) {
   }
 }
 
+// 12 rows that take 2 of 4 experts: 6 pairs each.
+TEST_F(DemandOf, ExpertsIsThatOfTheirPairs) {
+  GroupedMatmul product;
+  product.rows = 12, product.experts = 4, product.active = 2, product.n = 10, product.k = 20;
+  product.a = buffer(Dtype::bf16, {24, 20});
+  product.b = buffer(Dtype::bf16, {40, 20});
+  product.out.operand = buffer(Dtype::bf16, {24, 10});
+  Demand asked = of(product);
+  EXPECT_EQ(asked.work, Work::matmul);
+  EXPECT_EQ(asked.flops, 2.0 * 24 * 10 * 20);
+  EXPECT_EQ(asked.size, 6);
+  EXPECT_EQ(asked.bytes, 2 * (24 * 20 + 4 * 10 * 20 + 24 * 10));
+  EXPECT_TRUE(asked.own);
+  GroupedGradient sum;
+  sum.rows = 12, sum.experts = 4, sum.active = 2, sum.n = 10, sum.k = 20;
+  sum.dy = buffer(Dtype::bf16, {24, 10});
+  sum.x = buffer(Dtype::bf16, {24, 20});
+  sum.sum = {buffer(Dtype::f32, {40, 20}), true};
+  asked = of(sum);
+  EXPECT_EQ(asked.flops, 2.0 * 24 * 10 * 20);
+  EXPECT_EQ(asked.bytes, 2 * (24 * 10 + 24 * 20));
+  EXPECT_EQ(asked.partial, 2 * 4 * 4 * 10 * 20) << "each sum is read and written";
+}
+
 }  // namespace
 }  // namespace fpdt

@@ -170,6 +170,18 @@ TEST(Machine, TilesThatALibraryDoesNotTakeHaveTheirOwnRate) {
   expect_close(time_of(cluster, tile), 5 * kSecond / 10);
 }
 
+TEST(Machine, ProductsOfExpertsHaveTheirOwnRate) {
+  ClusterSpec cluster = round_cluster();
+  Demand product = asks(Work::matmul, 30e12, 0);
+  const std::int64_t usual = time_of(cluster, product);
+  product.own = true;
+  EXPECT_EQ(time_of(cluster, product), usual) << "where it is not known";
+  cluster.rates.grouped_matmul = exactly(10e12);
+  expect_close(time_of(cluster, product), 3 * kSecond);
+  product.own = false;
+  EXPECT_EQ(time_of(cluster, product), usual);
+}
+
 // Four devices on two NUMA nodes of 25 GB/s: a device has 12.5 of them. Both directions together
 // ask for 12.5 + 10, so each runs at 12.5 / 22.5 of its pace.
 TEST(Machine, DevicesShareTheMemoryOfTheHost) {

@@ -29,9 +29,19 @@ ModelSpec wider(ModelSpec model) {
   return model;
 }
 
+// Where a logit is many caps, its slope is e^(-2 |z| / c), which multiplies the rounding of z.
+ModelSpec mildly_capped() {
+  ModelSpec model = tiny_gemma2();
+  model.attention_cap = 2;
+  model.logits_cap = 3;
+  return model;
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const ModelSpec& model : {tiny_llama(), tiny_gpt(), tiny_qwen3(), tiny_neox()}) {
+  // Every row takes all experts: rounding would else decide between two of equal logits.
+  for (const ModelSpec& model : {tiny_llama(), tiny_gpt(), tiny_qwen3(), tiny_neox(), tiny_gemma(),
+                                 mildly_capped(), tiny_experts(3, 3)}) {
     for (const std::int64_t ranks : {1, 2}) {
       Case one = make_case(wider(model), ranks, 24, ranks == 1 ? 24 : 8);
       one.strategy.storage = Storage::bf16;

@@ -153,6 +153,10 @@ std::vector<Case> cases() {
       all.back().strategy.keys = Keys::ring;
     }
   }
+  all.push_back(make_case(tiny_qwen3(), 2, 24, 8));  // experts, in tiles of rows
+  all.back().problem.model.experts = 4;
+  all.back().problem.model.active_experts = 2;
+  all.back().strategy.tiles.ffn_rows = 3;
   // Every method, in bf16 and in as many layers as hide an error of one below their rounding.
   for (const Method* const method : methods()) {
     for (const std::int64_t layers : {4, 16}) {

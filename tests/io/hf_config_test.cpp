@@ -90,9 +90,9 @@ TEST(HfConfig, NotesEverySizeThatItLeavesOut) {
                             "n_positions 1024")));
   EXPECT_THAT(notes(R"({"model_type": "gpt_neox"})"), ElementsAre(HasSubstr("hidden_size 6144")));
   // Complete ones, as transformers writes them, are read in silence.
-  for (const char* name :
-       {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3", "qwen3_windows",
-        "phi3", "gemma2", "gemma3", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
+  for (const char* name : {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3",
+                           "qwen3_windows", "phi3", "gemma2", "gemma3", "mixtral", "qwen3_moe",
+                           "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
     std::vector<std::string> all;
     static_cast<void>(load_model(source_path(std::string("tests/fixtures/hf/") + name), &all));
     EXPECT_THAT(all, IsEmpty()) << name;
@@ -196,6 +196,49 @@ TEST(HfConfig, ReadsGemma3) {
               HasSubstr("soft capping of logits"));
   EXPECT_THAT(config_error(R"({"model_type": "gemma3_text", "sliding_window": null})"),
               HasSubstr("sliding_window: expected a number of tokens"));
+}
+
+TEST(HfConfig, ReadsExperts) {
+  const ModelSpec mixtral = parsed(R"({"model_type": "mixtral"})");
+  const ModelSpec ours = load_model(source_path("models/mixtral-8x7b.yaml"));
+  EXPECT_EQ(parameter_count(mixtral), parameter_count(ours));
+  EXPECT_EQ(active_parameter_count(mixtral), 12879925248);
+  EXPECT_EQ(mixtral.kinds, ours.kinds);
+  const ModelSpec qwen = parsed(R"({"model_type": "qwen3_moe", "head_dim": 128,
+      "hidden_size": 2048, "num_hidden_layers": 48, "num_key_value_heads": 4,
+      "num_attention_heads": 32, "moe_intermediate_size": 768, "num_experts": 128,
+      "num_experts_per_tok": 8, "norm_topk_prob": true, "rope_theta": 1000000.0,
+      "decoder_sparse_step": 1, "mlp_only_layers": [], "intermediate_size": 6144})");
+  const ModelSpec thirty = load_model(source_path("models/qwen3-30b-a3b.yaml"));
+  EXPECT_EQ(parameter_count(qwen), parameter_count(thirty));
+  EXPECT_EQ(pattern_in_words(qwen), "a token takes 8 of 128 experts");
+  for (const ModelSpec& model : {ours, thirty}) {
+    const ModelSpec again = parsed(hf_config_json(model));
+    EXPECT_EQ(again.experts, model.experts);
+    EXPECT_EQ(again.active_experts, model.active_experts);
+    EXPECT_EQ(again.normalised_experts, model.normalised_experts);
+    EXPECT_EQ(again.kinds, model.kinds);
+  }
+  EXPECT_FALSE(parsed(R"({"model_type": "qwen3_moe"})").normalised_experts);
+  ModelSpec odd = ours;
+  odd.normalised_experts = false;
+  EXPECT_THAT(input_error([&] { static_cast<void>(hf_family(odd)); }),
+              HasSubstr("no Hugging Face family"));
+  const auto refused = [](const std::string& key) {
+    return config_error(R"({"model_type": "qwen3_moe", )" + key + "}");
+  };
+  EXPECT_THAT(refused(R"("decoder_sparse_step": 2)"), HasSubstr("layers without experts"));
+  EXPECT_THAT(refused(R"("mlp_only_layers": [0])"), HasSubstr("layers without experts"));
+  EXPECT_THAT(refused(R"("output_router_logits": true)"), HasSubstr("only false is supported"));
+  EXPECT_THAT(refused(R"("num_experts_per_tok": 200)"), HasSubstr("expected 1 to 64, found 200"));
+  EXPECT_THAT(refused(R"("mlp_only_layers": 0)"), HasSubstr("layers without experts"));
+  EXPECT_THAT(refused(R"("num_experts": 16, "num_local_experts": 8)"), HasSubstr("disagrees"));
+  EXPECT_EQ(
+      parsed(R"({"model_type": "mixtral", "num_experts": 4, "num_local_experts": 4})").experts, 4);
+  const ModelSpec windowed = parsed(R"({"model_type": "mixtral", "sliding_window": 40})");
+  EXPECT_EQ(parsed(hf_config_json(windowed)).kinds, windowed.kinds);
+  EXPECT_THAT(config_error(R"({"model_type": "mixtral", "router_jitter_noise": 0.1})"),
+              HasSubstr("router_jitter_noise: expected 0"));
 }
 
 TEST(HfConfig, ReadsGemma2) {
@@ -327,8 +370,10 @@ TEST(HfConfig, RefusesWhatWouldTrainAnotherModel) {
   EXPECT_THAT(
       config_error(R"({"model_type": "gpt_neox", "hidden_size": 48, "num_attention_heads": 4})"),
       HasSubstr("0.25 of head_dim 12 rotates 3 dimensions, expected an even number"));
-  EXPECT_THAT(config_error(R"({"model_type": "mixtral", "num_local_experts": 8})"),
-              HasSubstr("\"mixtral\": experts are not supported"));
+  EXPECT_THAT(config_error(R"({"model_type": "qwen2_moe", "num_experts": 8})"),
+              HasSubstr("\"qwen2_moe\": shared experts are not supported"));
+  EXPECT_THAT(config_error(R"({"model_type": "llama", "num_local_experts": 8})"),
+              HasSubstr("num_local_experts: not supported (experts)"));
   EXPECT_THAT(config_error(R"({"model_type": "gemma"})"), HasSubstr("only Gemma 2 and 3"));
   EXPECT_THAT(config_error(R"({"model_type": "lama"})"), HasSubstr("did you mean \"llama\"?"));
   EXPECT_THAT(config_error(R"({})"), HasSubstr("model_type: this key is required"));
@@ -347,9 +392,9 @@ TEST(HfConfig, SurvivesHostileText) {
 }
 
 TEST(HfConfig, PrintsWhatItReads) {
-  for (const char* name :
-       {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3", "qwen3_windows",
-        "phi3", "gemma2", "gemma3", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
+  for (const char* name : {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3",
+                           "qwen3_windows", "phi3", "gemma2", "gemma3", "mixtral", "qwen3_moe",
+                           "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
     const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
     ModelSpec again = parsed(hf_config_json(model));
     again.source = model.source;

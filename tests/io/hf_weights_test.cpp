@@ -134,6 +134,8 @@ TEST_P(HfFixture, WritesTheSameBytesAsEver) {
       {"qwen3_windows", {"2f25b7b04a39be5e", "cdb6849c4ffe2942"}},
       {"phi3", {"671c1eccf7de678c", "b857ad2249d4a209"}},
       {"gemma2", {"27500438c948cefc", "d341fda70c905ca2"}},
+      {"mixtral", {"a0e0217becf51ec3", "74e37d70f421c536"}},
+      {"qwen3_moe", {"829bb251a6a5e7fb", "776fcfb0912ca514"}},
       {"gemma3", {"85af7f801d901ada", "2b45dbbae1a28a93"}},
       {"gpt_neox_parallel", {"0b651d605bee447a", "3d58c0c0f09957fe"}}};
   const ModelSpec model = load_model(directory());
@@ -205,19 +207,10 @@ TEST_P(HfFixture, NoticesAFlippedBitOfAnyTensor) {
   }
 }
 
-constexpr std::array kFamilies{"llama",
-                               "llama_linear",
-                               "mistral",
-                               "qwen2",
-                               "mistral_window",
-                               "qwen3",
-                               "qwen3_windows",
-                               "phi3",
-                               "gemma2",
-                               "gemma3",
-                               "gpt2",
-                               "gpt_neox",
-                               "gpt_neox_parallel"};
+constexpr std::array kFamilies{"llama",          "llama_linear", "mistral",          "qwen2",
+                               "mistral_window", "qwen3",        "qwen3_windows",    "phi3",
+                               "gemma2",         "gemma3",       "mixtral",          "qwen3_moe",
+                               "gpt2",           "gpt_neox",     "gpt_neox_parallel"};
 
 INSTANTIATE_TEST_SUITE_P(Families, HfFixture, testing::ValuesIn(kFamilies),
                          [](const auto& family) { return std::string(family.param); });

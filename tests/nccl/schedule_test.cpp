@@ -54,6 +54,11 @@ std::vector<Case> cases() {
   shared.strategy.storage = Storage::bf16;
   shared.name = "shared_products_4";
   all.push_back(shared);
+  Case experts = make_case(wider(tiny_experts(4, 2)), 2, 24, 8);
+  experts.strategy.storage = Storage::bf16;
+  experts.strategy.tiles.ffn_rows = 3;
+  experts.name = "experts_2";
+  all.push_back(experts);
   Case nodes = make_case(wider(tiny_llama()), 4, 21, 8);
   nodes.problem.cluster.nodes = nodes.problem.cluster.devices_per_node = 2;
   nodes.strategy.zero_groups = ZeroGroups::hybrid;

@@ -27,6 +27,10 @@ class Draw {
 // Norms after each half; a window in some layers, or in all.
 void draw_kinds(Draw& draw, ModelSpec& model, std::int64_t chunk_tokens) {
   model.post_norms = draw.of({true, false}) && !model.bias && !model.parallel_residual;
+  if (draw.of({1, 2, 3}) == 1 && !model.post_norms && !model.bias && !model.parallel_residual) {
+    model.experts = draw.of<std::int64_t>({2, 5});
+    model.active_experts = draw.of<std::int64_t>({1, 2});
+  }
   if (draw.of({1, 2, 3}) > 1) return;
   model.kinds.front().window = draw.of({std::int64_t{1}, std::int64_t{2}, chunk_tokens,
                                         chunk_tokens + 1, 3 * chunk_tokens, std::int64_t{1000}});
@@ -134,6 +138,7 @@ DrawnStep many_chunks(std::uint32_t seed) {
   strategy.layer_gradients = draw.of({LayerGradients::apart, LayerGradients::in_inputs});
   strategy.queries = draw.of({Queries::stored, Queries::again});
   draw_kinds(draw, problem.model, strategy.tiles.chunk_tokens);
+  if (!check(problem, strategy).empty()) problem.model.experts = problem.model.active_experts = 0;
   return {problem, canonical(problem, strategy)};
 }
 

@@ -22,6 +22,7 @@ struct Letters {
   std::int64_t keys;       // n / hops
   std::int64_t t_dkv;      // bytes of a gradient of keys on its way
   std::int64_t T;          // ranks that share products
+  std::int64_t X, k;       // experts, and those that a row takes
   bool in_inputs = false;  // layer gradients
   bool again = false;      // backward projects queries again
 };
@@ -59,6 +60,8 @@ Letters letters_of(const Problem& problem, const Strategy& strategy) {
   x.t = tiles.loss_rows;
   x.v = tiles.loss_vocabulary;
   x.f = tiles.ffn_rows;
+  x.X = m.experts;
+  x.k = m.rows_of_token();
   x.in_inputs = strategy.layer_gradients == LayerGradients::in_inputs;
   return x;
 }
@@ -175,9 +178,22 @@ void add_working(Table& table, const Letters& x, bool all, bool q_outer, double 
   if (!all) table["residual_chunk"] = x.m * x.E * x.e;
   table["qkv"] = x.l * (x.H + 2 * x.G) * x.D * x.e;
   if (x.hops == 1 || keep < 1) table["o"] = (1 + x.w) * 4 * x.queries * x.h * x.D;
-  if (!all) table["up"] = x.f * x.U * x.e / x.T;
-  table["act"] = table["act_gradient"] = x.f * x.F * x.e / x.T;
-  table["up_gradient"] = x.f * x.U * x.e / x.T;
+  if (!all) table["up"] = x.f * x.k * x.U * x.e / x.T;
+  table["act"] = table["act_gradient"] = x.f * x.k * x.F * x.e / x.T;
+  table["up_gradient"] = x.f * x.k * x.U * x.e / x.T;
+  if (x.X > 0) {
+    table["router_logits"] = 4 * x.f * x.X;
+    table["router_logits_gradient"] = x.f * x.X * x.e;
+    table["routes"] = 4 * (2 * x.f * x.k + x.X);
+    table["expert_weights"] = table["expert_weights_gradient"] = 4 * x.f * x.k;
+    table["router_gradient"] = x.f * x.E * x.e;
+    for (const char* name : {"expert_rows", "expert_rows_gradient", "expert_outputs"}) {
+      table[name] = x.f * x.k * x.E * x.e;
+    }
+    for (const char* name : {"weighted_act", "weighted_act_gradient"}) {
+      table[name] = x.f * x.k * x.F * x.e;
+    }
+  }
   if (x.T > 1) {
     table["tensor_rows"] = 2 * x.T * x.l * x.E * x.e;
     table["tensor_part"] = x.T * x.l * x.E * x.e;
@@ -257,10 +273,12 @@ void add_states(Table& table, Letters x, const TensorSpec& tensor, std::int64_t 
 }
 
 void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys = Keys::gathered,
-                     std::int64_t tensor = 1) {
+                     std::int64_t tensor = 1, std::int64_t experts = 0) {
   const std::int64_t ranks = ring * tensor > 1 ? 4 : 1 << corner % 3;
   ModelSpec model = test::tiny_llama();
   model.head_dim = 64;  // pieces of all tensors are multiples of 256 bytes
+  model.experts = experts;
+  model.active_experts = experts / 2;
   Problem problem = test::tiny_problem(model, ranks, 64);
   Strategy strategy = test::tiny_strategy(16);
   strategy.extent = extent;
@@ -284,7 +302,7 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys
   strategy.keys = ring > 1 ? keys : Keys::resident;
   if (corner % 8 < 4) strategy.key_gradients = Storage::bf16;
   LayerClass& layers = strategy.layer_classes.front();
-  layers.recompute = static_cast<Recompute>(corner / 12 % 3);
+  layers.recompute = static_cast<Recompute>(corner / 12 % (experts > 0 ? 2 : 3));
   const double keep = corner % 5 == 0 ? 0 : (corner % 5 == 1 ? 1 : 0.5);
   layers.keep.fill(keep);
   if (extent == Extent::chunk) layers.first_stored_chunk = corner / 36 % 4;
@@ -320,6 +338,14 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys
   }
   for (const auto& [name, bytes] : found) {
     EXPECT_TRUE(table.contains(name)) << "no formula for " << name << " of corner " << corner;
+  }
+}
+
+TEST(Formulas, AreThoseOfTheDocumentWithExperts) {
+  for (const Extent extent : {Extent::chunk, Extent::whole}) {
+    for (int corner = 0; corner < 60; ++corner) {
+      expect_formulas(corner, extent, 1, Keys::gathered, 1, 16);
+    }
   }
 }
 

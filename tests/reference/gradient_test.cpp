@@ -72,6 +72,14 @@ TEST(Gradient, LayersOfTwoKinds) { expect_true_gradients(windowed_model()); }
 TEST(Gradient, GemmaWithPostNorms) { expect_true_gradients(gemma_model()); }
 TEST(Gradient, GemmaWithSoftCaps) { expect_true_gradients(gemma2_model()); }
 
+TEST(Gradient, Experts) {
+  for (const bool normalised : {true, false}) {
+    ModelSpec model = experts_model();
+    model.normalised_experts = normalised;
+    expect_true_gradients(model);
+  }
+}
+
 TEST(Gradient, GptWithParallelResidual) {
   ModelSpec model = gpt_model(ActivationFamily::gelu_erf);
   model.parallel_residual = true;

@@ -81,6 +81,14 @@ ModelSpec gemma2_model() {
   return model;
 }
 
+ModelSpec experts_model() {
+  ModelSpec model = qwen3_model();
+  model.name = "experts";
+  model.experts = 4;
+  model.active_experts = 2;
+  return model;
+}
+
 ModelSpec gpt_model(ActivationFamily activation) {
   ModelSpec model = test::small_gpt("gpt", llama_model(), 9);
   model.activation = activation;

@@ -66,6 +66,30 @@ TEST(Model, HasKindsOfLayers) {
   EXPECT_EQ(parameter_count(one) + 7 * layer_parameter_count(one), parameter_count(model));
 }
 
+TEST(Model, HasExperts) {
+  ModelSpec model = llama3(2, 256, 8, 512);
+  const std::int64_t dense = parameter_count(model);
+  model.experts = 8;
+  model.active_experts = 2;
+  const std::int64_t each = 3 * model.hidden * model.feed_forward, router = 8 * model.hidden;
+  EXPECT_EQ(parameter_count(model), dense + 2 * (7 * each + router));
+  EXPECT_EQ(active_parameter_count(model), dense + 2 * (each + router));
+  EXPECT_EQ(pattern_in_words(model), "a token takes 2 of 8 experts");
+  model.kinds.front().window = 100;
+  EXPECT_EQ(pattern_in_words(model), "window of 100; a token takes 2 of 8 experts");
+  EXPECT_TRUE(check(model).empty());
+  EXPECT_TRUE(divides_layers(model, 1));
+  EXPECT_FALSE(divides_layers(model, 2));
+  for (const std::int64_t active : {0, 9, -1}) {
+    model.active_experts = active;
+    ASSERT_EQ(check(model).size(), 1U);
+    EXPECT_NE(check(model).front().message.find("expected 1 to 8"), std::string::npos);
+  }
+  model.active_experts = 2;
+  model.bias = true;
+  EXPECT_EQ(check(model).size(), 1U);
+}
+
 TEST(Model, RefusesPatternsThatMeanNothing) {
   const auto finding = [](const auto& change) {
     ModelSpec model = of_two_kinds();

@@ -44,6 +44,14 @@ ModelSpec tiny_gemma() {
   return model;
 }
 
+ModelSpec tiny_experts(std::int64_t experts, std::int64_t active) {
+  ModelSpec model = tiny_llama();
+  model.name = "tiny-experts";
+  model.experts = experts;
+  model.active_experts = active;
+  return model;
+}
+
 ModelSpec tiny_gemma2() {
   ModelSpec model = tiny_gemma();
   model.name = "tiny-gemma2";

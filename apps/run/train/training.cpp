@@ -363,7 +363,7 @@ int Run::train() {
 int Run::take_steps() {
   // A first step that takes more than a second or two on a few cores is announced.
   constexpr double kLongStep = 2e11;
-  const double work = 6.0 * static_cast<double>(parameter_count(job_.problem.model)) *
+  const double work = 6.0 * static_cast<double>(active_parameter_count(job_.problem.model)) *
                       static_cast<double>(mul(trainer_.samples_per_step(), job_.problem.seq_len));
   if (work > kLongStep && trainer_.steps_done() < flags_.steps) {
     status_.keep(fmt::format("step {} is running: about {:.1f} TFLOP without attention",

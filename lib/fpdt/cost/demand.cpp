@@ -26,7 +26,7 @@ template <class T>
 inline constexpr bool kBoundByMemory =
     kOneOf<T, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute, Add, AttentionDelta,
            Activation, ActivationBackward, LossStatistics, LossSum, LossGradient, Fill, SquaredNorm,
-           AdamW>;
+           AdamW, Route, RouteBackward, Dispatch, Combine, CombineBackward>;
 
 class Rules {
  public:
@@ -100,6 +100,29 @@ class Rules {
     asked.bytes = bytes(op.a, mul(op.m, op.k)) + bytes(op.b, mul(op.k, op.n)) +
                   bytes(op.bias, op.n) + bytes(op.addend, mul(op.m, op.n));
     (op.out.accumulate ? asked.partial : asked.bytes) += bytes(op.out, mul(op.m, op.n));
+  }
+
+  // Experts that serve equally many rows: as many products as experts.
+  template <class Grouped>
+  void grouped(Demand& asked, const Grouped& op) const {
+    const std::int64_t pairs = mul(op.rows, op.active);
+    asked.work = Work::matmul;
+    asked.flops =
+        2.0 * static_cast<double>(pairs) * static_cast<double>(op.n) * static_cast<double>(op.k);
+    asked.size = std::min({div_ceil(pairs, op.experts), op.n, op.k});
+    asked.own = true;
+  }
+  void fill(Demand& asked, const GroupedMatmul& op) const {
+    grouped(asked, op);
+    const std::int64_t pairs = mul(op.rows, op.active);
+    asked.bytes = bytes(op.a, mul(pairs, op.k)) + bytes(op.b, mul(op.experts, mul(op.n, op.k)));
+    (op.out.accumulate ? asked.partial : asked.bytes) += bytes(op.out, mul(pairs, op.n));
+  }
+  void fill(Demand& asked, const GroupedGradient& op) const {
+    grouped(asked, op);
+    const std::int64_t pairs = mul(op.rows, op.active);
+    asked.bytes = bytes(op.dy, mul(pairs, op.n)) + bytes(op.x, mul(pairs, op.k));
+    asked.partial = bytes(op.sum, mul(op.experts, mul(op.n, op.k)));
   }
 
   template <class Tile>

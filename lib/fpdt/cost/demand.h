@@ -48,12 +48,12 @@ struct Demand {
   std::int64_t partial = 0;   // extra bytes of device memory, for partial results
   std::int64_t size = 0;      // see SizeShare; 0 where it does not apply
   std::int64_t head_dim = 0;  // of an attention tile
-  bool own = false;           // an attention tile of the backend's own kernels
-  std::int64_t group = 1;     // ranks of the collective
-  std::int64_t stride = 1;    // distance between them
-  std::int64_t sent = 0;      // bytes that one rank sends: (K-1)/K of an all-to-all's, for example
-  bool ring = false;     // sends to the next rank only; else to all others equally (all-to-all)
-  std::int64_t hop = 0;  // of an exchange: sends once, to the rank so many members further
+  bool own = false;        // an attention tile or a product of experts of the backend's own kernels
+  std::int64_t group = 1;  // ranks of the collective
+  std::int64_t stride = 1;  // distance between them
+  std::int64_t sent = 0;    // bytes that one rank sends: (K-1)/K of an all-to-all's, for example
+  bool ring = false;        // sends to the next rank only; else to all others equally (all-to-all)
+  std::int64_t hop = 0;     // of an exchange: sends once, to the rank so many members further
 
   // How many others it meets one after another.
   [[nodiscard]] std::int64_t peers() const { return hop > 0 ? 1 : group - 1; }

@@ -122,6 +122,8 @@ std::string_view word(RateEnd which) {
 Machine::Machine(const ClusterSpec& cluster, RateEnd which)
     : devices_per_node_(cluster.devices_per_node),
       matmul_(speed(cluster.rates.matmul, which)),
+      grouped_(cluster.rates.grouped_matmul.typical > 0 ? speed(cluster.rates.grouped_matmul, which)
+                                                        : matmul_),
       forward_{speed(cluster.rates.attention_forward, which),
                speed(cluster.rates.softmax_forward, which),
                own_speed(cluster, cluster.rates.own_attention_forward, which)},
@@ -175,8 +177,8 @@ double Machine::seconds(const Demand& demand) const {
   double seconds = 0;
   switch (demand.work) {
     case Work::matmul:
-      seconds =
-          product_seconds(demand, demand.flops / (matmul_ * share_at(matmul_shares_, demand.size)));
+      seconds = product_seconds(demand, demand.flops / ((demand.own ? grouped_ : matmul_) *
+                                                        share_at(matmul_shares_, demand.size)));
       break;
     case Work::attention_forward:
       seconds = attention_seconds(demand, forward_);

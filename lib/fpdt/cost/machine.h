@@ -52,7 +52,7 @@ class Machine {
   [[nodiscard]] double collective_seconds(const Demand& demand) const;
 
   std::int64_t devices_per_node_;
-  double matmul_;
+  double matmul_, grouped_;
   Tiles forward_, backward_;
   std::array<double, std::variant_size_v<Body>> bandwidth_{};  // by kind
   double h2d_, d2h_, link_, network_;

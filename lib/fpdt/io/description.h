@@ -71,6 +71,9 @@ void describe(Self& model, Visitor& f) {
   f.optional("kv_heads", model.kv_heads);
   f.optional("head_dim", model.head_dim);
   f.required("feed_forward", model.feed_forward);
+  f.sparse("experts", model.experts);
+  f.sparse("active_experts", model.active_experts);
+  f.sparse("normalised_experts", model.normalised_experts, true);
   f.required("vocabulary", model.vocabulary);
   f.required("norm", model.norm);
   f.optional("norm_epsilon", model.norm_epsilon);
@@ -125,6 +128,7 @@ void describe(Self& rates, Visitor& f) {
   f.sparse("peak_flops", rates.peak_flops);
   f.sparse("matmul", rates.matmul);
   f.sparse("matmul_shares", rates.matmul_shares);
+  f.sparse("grouped_matmul", rates.grouped_matmul);
   f.sparse("attention_forward", rates.attention_forward);
   f.sparse("attention_backward", rates.attention_backward);
   f.sparse("own_attention_forward", rates.own_attention_forward);

@@ -14,22 +14,21 @@
 namespace fpdt {
 namespace {
 
-constexpr std::array<std::string_view, 10> kTypes{"gpt2",        "gpt_neox", "llama", "mistral",
-                                                  "qwen2",       "qwen3",    "phi3",  "gemma2",
-                                                  "gemma3_text", "gemma3"};
+constexpr std::array<std::string_view, 12> kTypes{"gpt2",   "gpt_neox",    "llama",   "mistral",
+                                                  "qwen2",  "qwen3",       "phi3",    "gemma2",
+                                                  "gemma3", "gemma3_text", "mixtral", "qwen3_moe"};
 
 // Model types that users will try, with the reason why they are refused.
 struct ForeignType {
   std::string_view start, why;
 };
-constexpr std::array<ForeignType, 13> kForeignTypes{{
-    {"mixtral", "experts are not supported"},
-    {"qwen2_moe", "experts are not supported"},
-    {"qwen3_moe", "experts are not supported"},
-    {"qwen3_next", "experts and linear attention are not supported"},
-    {"deepseek", "experts and latent attention are not supported"},
-    {"gpt_oss", "experts and attention sinks are not supported"},
-    {"llama4", "experts and chunked attention are not supported"},
+constexpr std::array<ForeignType, 12> kForeignTypes{{
+    {"qwen2_moe", "shared experts are not supported"},
+    {"olmoe", "its norm of all heads together is not supported"},
+    {"qwen3_next", "linear attention is not supported"},
+    {"deepseek", "latent attention is not supported"},
+    {"gpt_oss", "attention sinks are not supported"},
+    {"llama4", "chunked attention is not supported"},
     {"gemma", "only Gemma 2 and 3 are supported"},
     {"phi", "its experts or its biases are not supported"},
     {"falcon", "its fused attention and ALiBi are not supported"},
@@ -66,6 +65,8 @@ LlamaDefaults llama_defaults(std::string_view type) {
   if (type == "qwen2") return {22016, 151936, 32};
   if (type == "qwen3") return {22016, 151936, 32, 128};
   if (type == "phi3") return {8192, 32064};
+  if (type == "mixtral") return {14336, 32000, 8};
+  if (type == "qwen3_moe") return {6144, 151936, 4};
   return {11008, 32000};
 }
 
@@ -145,14 +146,45 @@ void read_windows(ConfigReader& config, std::string_view type, ModelSpec& model)
   set_kinds(model, windowed, window);
 }
 
+// The experts of Mixtral and Qwen, in all layers. A loss that balances them is only added where
+// output_router_logits asks for it.
+void read_experts(ConfigReader& config, bool qwen, ModelSpec& model) {
+  const auto standard = std::int64_t{qwen ? 128 : 8};
+  // Both names are in use; where both are given, they agree.
+  model.experts = config.has("num_experts") ? config.value("num_experts", standard)
+                                            : config.size("num_local_experts", standard);
+  if (config.value("num_local_experts", model.experts) != model.experts) {
+    config.refuse("num_local_experts", "disagrees with num_experts");
+  }
+  model.active_experts = config.size("num_experts_per_tok", std::int64_t{qwen ? 8 : 2});
+  config.find("router_aux_loss_coef");
+  config.require("output_router_logits", false, false);
+  if (!qwen) {
+    if (config.value("router_jitter_noise", 0.0) != 0) {
+      config.refuse("router_jitter_noise", "expected 0");
+    }
+    return;
+  }
+  model.feed_forward = config.size("moe_intermediate_size", std::int64_t{768});
+  model.normalised_experts = config.value("norm_topk_prob", false);
+  config.require("use_sliding_window", false, false);
+  if (config.value("decoder_sparse_step", std::int64_t{1}) != 1) {
+    config.refuse("decoder_sparse_step", "layers without experts are not supported, expected 1");
+  }
+  const Node* dense = config.find("mlp_only_layers");
+  if (dense != nullptr && (dense->kind != NodeKind::list || !dense->items.empty())) {
+    config.refuse("mlp_only_layers", "layers without experts are not supported, expected none");
+  }
+}
+
 // llama, mistral, phi3, qwen2 and qwen3 differ only in defaults, biases, norms of heads, windows
-// and names.
+// and names; mixtral and qwen3_moe have experts besides.
 void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   const LlamaDefaults standard = llama_defaults(type);
-  const bool phi = type == "phi3";
+  const bool phi = type == "phi3", mixtral = type == "mixtral", qwen_moe = type == "qwen3_moe";
   model.family = phi ? Family::phi : Family::llama;
-  model.hidden = config.size("hidden_size", std::int64_t{phi ? 3072 : 4096});
-  model.layers = config.size("num_hidden_layers", std::int64_t{32});
+  model.hidden = config.size("hidden_size", std::int64_t{phi ? 3072 : qwen_moe ? 2048 : 4096});
+  model.layers = config.size("num_hidden_layers", std::int64_t{qwen_moe ? 24 : 32});
   model.heads = config.size("num_attention_heads", std::int64_t{32});
   // An explicit null means as many KV heads as heads; an absent key means the class default.
   const bool absent = !config.has("num_key_value_heads");
@@ -165,12 +197,12 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   model.feed_forward = config.size("intermediate_size", standard.feed_forward);
   model.vocabulary = config.size("vocab_size", standard.vocabulary);
   model.norm = NormFamily::rms;
-  model.norm_epsilon = config.value("rms_norm_eps", phi ? 1e-5 : 1e-6);
-  model.qk_norm = type == "qwen3";
+  model.norm_epsilon = config.value("rms_norm_eps", phi || mixtral ? 1e-5 : 1e-6);
+  model.qk_norm = type.starts_with("qwen3");
   model.activation = ActivationFamily::swiglu;
   check_activation(config, "hidden_act", config.value("hidden_act", std::string("silu")), "silu");
   model.tied_embeddings = config.size("tie_word_embeddings", false);
-  model.kinds.front().rotary = read_rotary(config, {});
+  model.kinds.front().rotary = read_rotary(config, {.standard_theta = mixtral ? 1e6 : 1e4});
   if (!phi && model.kinds.front().rotary.fraction != 1) {
     config.refuse("partial_rotary_factor", fmt::format("{} turns whole heads, expected 1", type));
   }
@@ -191,6 +223,7 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
                               model.qkv_bias));
   }
   if (type == "llama") config.require("mlp_bias", false, false);
+  if (mixtral || qwen_moe) read_experts(config, qwen_moe, model);
   read_windows(config, type, model);
 }
 

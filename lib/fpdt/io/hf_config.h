@@ -1,8 +1,8 @@
 // Reads and writes the config.json of Hugging Face.
 //
 // A key with a meaning is honoured or refused, never skipped: ignoring rope_scaling would silently
-// train a different model. Families: llama, mistral, qwen2, qwen3, phi3, gemma2, gemma3, gpt2,
-// gpt_neox.
+// train a different model. Families: llama, mistral, qwen2, qwen3, phi3, gemma2, gemma3, mixtral,
+// qwen3_moe, gpt2, gpt_neox.
 #pragma once
 
 #include <string>
@@ -14,7 +14,16 @@
 namespace fpdt {
 
 // Families of weight names and configs that are read and written.
-enum class HfFamily : std::uint8_t { llama, phi3, gemma2, gemma3, gpt2, gpt_neox };
+enum class HfFamily : std::uint8_t {
+  llama,
+  phi3,
+  gemma2,
+  gemma3,
+  mixtral,
+  qwen3_moe,
+  gpt2,
+  gpt_neox
+};
 
 // The family whose mathematics equals the model's; InputError when there is none.
 HfFamily hf_family(const ModelSpec& model);

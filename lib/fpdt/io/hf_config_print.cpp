@@ -35,6 +35,16 @@ bool is_llama(const ModelSpec& model) {
          (model.family == Family::phi || model.kinds.front().rotary.fraction == 1);
 }
 
+// All layers have experts. Mixtral divides their weights by the sum of those taken.
+bool is_mixtral(const ModelSpec& model) {
+  return model.has_experts() && !model.qk_norm && !model.qkv_bias && model.normalised_experts &&
+         model.kinds.size() == 1;
+}
+bool is_qwen_moe(const ModelSpec& model) {
+  return model.has_experts() && model.qk_norm && model.kinds.size() == 1 &&
+         model.kinds.front().window == 0;
+}
+
 // Phi stores the projections of Llama side by side. transformers takes its yarn for longrope.
 bool is_phi(const ModelSpec& model) {
   const RotarySpec& rotary = model.kinds.front().rotary;
@@ -152,19 +162,41 @@ Config common_config(const ModelSpec& model, std::string_view type, std::string_
           {"max_position_embeddings", kPositions}};
 }
 
+void add_experts(Config& config, const ModelSpec& model) {
+  config["num_experts_per_tok"] = model.active_experts;
+  if (is_mixtral(model)) {
+    config["num_local_experts"] = model.experts;
+    const std::int64_t window = model.kinds.front().window;
+    config["sliding_window"] = window > 0 ? Config(window) : Config(nullptr);
+    return;
+  }
+  config["num_experts"] = model.experts;
+  config["moe_intermediate_size"] = model.feed_forward;
+  config["norm_topk_prob"] = model.normalised_experts;
+  config["decoder_sparse_step"] = 1;
+  config["mlp_only_layers"] = Config::array();
+  config["use_sliding_window"] = false;
+}
+
 Config llama_config(const ModelSpec& model) {
   const bool windows = window_of(model) > 0;
-  const auto [type, name] = model.qk_norm    ? std::pair("qwen3", "Qwen3")
-                            : model.qkv_bias ? std::pair("qwen2", "Qwen2")
-                            : windows        ? std::pair("mistral", "Mistral")
-                                             : std::pair("llama", "Llama");
+  const auto [type, name] = is_mixtral(model)    ? std::pair("mixtral", "Mixtral")
+                            : is_qwen_moe(model) ? std::pair("qwen3_moe", "Qwen3Moe")
+                            : model.qk_norm      ? std::pair("qwen3", "Qwen3")
+                            : model.qkv_bias     ? std::pair("qwen2", "Qwen2")
+                            : windows            ? std::pair("mistral", "Mistral")
+                                                 : std::pair("llama", "Llama");
   Config config = common_config(model, type, name);
   config["rope_theta"] = model.kinds.front().rotary.theta;
   add_scaling(config, model.kinds.front().rotary);
   const bool llama = std::string_view(type) == "llama";
   if (llama || model.qk_norm) config["attention_bias"] = false;
   if (llama) config["mlp_bias"] = false;
-  add_windows(config, model, type);
+  if (model.has_experts()) {
+    add_experts(config, model);
+  } else {
+    add_windows(config, model, type);
+  }
   return config;
 }
 
@@ -239,6 +271,8 @@ Config gpt_neox_config(const ModelSpec& model) {
 Config family_config(const ModelSpec& model) {
   switch (hf_family(model)) {
     case HfFamily::llama:
+    case HfFamily::mixtral:
+    case HfFamily::qwen3_moe:
       return llama_config(model);
     case HfFamily::phi3:
       return phi_config(model);
@@ -257,9 +291,14 @@ Config family_config(const ModelSpec& model) {
 
 HfFamily hf_family(const ModelSpec& model) {
   for (const LayerKind& kind : model.kinds) require_magnitude(model, kind.rotary);
-  if (is_llama(model) && model.family == Family::llama) return HfFamily::llama;
-  if (is_llama(model) && is_phi(model)) return HfFamily::phi3;
-  if (is_gemma(model)) return model.qk_norm ? HfFamily::gemma3 : HfFamily::gemma2;
+  if (is_llama(model) && model.family == Family::llama) {
+    if (!model.has_experts()) return HfFamily::llama;
+    if (is_mixtral(model)) return HfFamily::mixtral;
+    if (is_qwen_moe(model)) return HfFamily::qwen3_moe;
+  }
+  if (is_llama(model) && is_phi(model) && !model.has_experts()) return HfFamily::phi3;
+  if (is_gemma(model) && !model.has_experts())
+    return model.qk_norm ? HfFamily::gemma3 : HfFamily::gemma2;
   if (is_gpt(model) && model.learned_positions > 0 && model.kinds.front().rotary.fraction == 0 &&
       !model.parallel_residual) {
     return HfFamily::gpt2;
@@ -270,7 +309,9 @@ HfFamily hf_family(const ModelSpec& model) {
   throw InputError(fmt::format(
       "model {}: no Hugging Face family computes the same; known are llama, mistral, phi3, "
       "qwen2 and qwen3 "
-      "(rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), gemma2 and gemma3 "
+      "(rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), mixtral "
+      "(with experts of normalised weights, no norms of heads), qwen3_moe (with experts, norms of "
+      "heads, no windows), gemma2 and gemma3 "
       "(windows, geglu_tanh, post norms, scaled embeddings, soft caps or norms of heads), gpt2 "
       "(layer norm, gelu, biases, learned positions), gpt_neox (layer norm, gelu, "
       "biases, rotary)",

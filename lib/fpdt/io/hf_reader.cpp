@@ -51,9 +51,12 @@ struct Foreign {
   std::string_view key, what;
   double neutral = 0;
 };
-constexpr std::array<Foreign, 32> kForeign{{
+constexpr std::array<Foreign, 35> kForeign{{
     {"quantization_config", "quantised weights"},
     {"num_local_experts", "experts"},
+    {"num_shared_experts", "shared experts"},
+    {"n_shared_experts", "shared experts"},
+    {"shared_expert_intermediate_size", "a shared expert"},
     {"num_experts", "experts"},
     {"num_experts_per_tok", "experts"},
     {"n_routed_experts", "experts"},

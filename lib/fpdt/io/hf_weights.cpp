@@ -49,7 +49,7 @@ struct NameRow {
 };
 // Names of tensors with the same contents, except that GPT-2 transposes (Conv1D); llama splits qkv
 // and up.
-constexpr std::array<NameRow, 12> kNames{{
+constexpr std::array<NameRow, 13> kNames{{
     {"embed", "model.embed_tokens", "transformer.wte", "gpt_neox.embed_in"},
     {"positions", "", "transformer.wpe", ""},
     {"final_norm", "model.norm", "transformer.ln_f", "gpt_neox.final_layer_norm"},
@@ -64,11 +64,19 @@ constexpr std::array<NameRow, 12> kNames{{
      "gpt_neox.layers.{}.attention.dense"},
     {"norm2", "model.layers.{}.post_attention_layernorm", "transformer.h.{}.ln_2",
      "gpt_neox.layers.{}.post_attention_layernorm"},
+    {"router", "model.layers.{}.mlp.gate", "", ""},
     {"up", "model.layers.{}.mlp", "transformer.h.{}.mlp.c_fc",
      "gpt_neox.layers.{}.mlp.dense_h_to_4h"},
     {"down", "model.layers.{}.mlp.down_proj", "transformer.h.{}.mlp.c_proj",
      "gpt_neox.layers.{}.mlp.dense_4h_to_h"},
 }};
+
+// The experts of a layer, and the names of an expert's matrices.
+struct ExpertNames {
+  std::string_view experts, gate, up, down;
+};
+constexpr ExpertNames kMixtralNames{"block_sparse_moe.experts", "w1", "w3", "w2"};
+constexpr ExpertNames kQwenNames{"mlp.experts", "gate_proj", "up_proj", "down_proj"};
 
 // The names of Gemma that are not Llama's.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kGemmaNames{{
@@ -83,6 +91,9 @@ std::string hf_name(HfFamily family, const TensorName& name) {
   for (const auto& [part, pattern] : kGemmaNames) {
     if (!is_gemma(family) || part != name.part) continue;
     return fmt::format(fmt::runtime(pattern), name.layer);
+  }
+  if (family == HfFamily::mixtral && name.part == "router") {
+    return fmt::format("model.layers.{}.block_sparse_moe.gate", name.layer);
   }
   for (const NameRow& row : kNames) {
     if (row.part != name.part) continue;
@@ -125,6 +136,28 @@ std::vector<HfPiece> stacked(const std::string& parent, std::string_view kind,
     pieces.push_back({fmt::format("{}.{}.{}", parent, part.name, kind), with_rows(shape, part.rows),
                       row, 0, part.rows, false});
     row += part.rows;
+  }
+  return pieces;
+}
+
+// The matrices of all experts, one below the other.
+std::vector<HfPiece> of_experts(const ModelSpec& model, HfFamily family, const TensorName& name) {
+  const ExpertNames& names = family == HfFamily::mixtral ? kMixtralNames : kQwenNames;
+  std::vector<HfPiece> pieces;
+  for (std::int64_t expert = 0; expert < model.experts; ++expert) {
+    const std::string parent =
+        fmt::format("model.layers.{}.{}.{}", name.layer, names.experts, expert);
+    const auto add = [&](std::string_view part, std::int64_t rows, std::int64_t width) {
+      const std::int64_t row = pieces.empty() ? 0 : pieces.back().row + pieces.back().rows;
+      pieces.push_back(
+          {fmt::format("{}.{}.{}", parent, part, name.kind), {rows, width}, row, 0, rows, false});
+    };
+    if (name.part == "up") {
+      add(names.gate, model.feed_forward, model.hidden);
+      add(names.up, model.feed_forward, model.hidden);
+    } else {
+      add(names.down, model.hidden, model.feed_forward);
+    }
   }
   return pieces;
 }
@@ -181,7 +214,10 @@ std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor) 
     const char* fused = name.part == "qkv" ? "qkv_proj" : "gate_up_proj";
     return {{fmt::format("{}.{}.{}", parent, fused, name.kind), shape, 0, 0, shape[0], false}};
   }
-  const bool splits = family == HfFamily::llama || is_gemma(family);
+  if (model.has_experts() && (name.part == "up" || name.part == "down")) {
+    return of_experts(model, family, name);
+  }
+  const bool splits = family == HfFamily::llama || is_gemma(family) || model.has_experts();
   if (splits && name.part == "qkv") {
     return stacked(
         parent, name.kind, shape,

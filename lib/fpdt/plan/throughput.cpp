@@ -21,7 +21,7 @@ ModelFlops model_flops(const Problem& problem, const Strategy& strategy) {
       static_cast<double>(strategy.mesh.replicas) * static_cast<double>(strategy.micro_batches);
   const std::int64_t lookups = (model.tied_embeddings ? 0 : model.vocabulary * model.hidden) +
                                model.learned_positions * model.hidden;
-  const auto products = static_cast<double>(parameter_count(model) - lookups);
+  const auto products = static_cast<double>(active_parameter_count(model) - lookups);
   const auto width = static_cast<double>(model.q_width());
   const std::vector<std::int64_t> layers = layers_of_kinds(model);
   double causal = 0,

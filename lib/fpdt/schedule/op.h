@@ -37,6 +37,9 @@ namespace fpdt {
 
 // The largest head size of any kernel.
 inline constexpr std::int64_t kHeadDimMax = 512;
+// The most experts of a layer, and the most that a row chooses.
+inline constexpr std::int64_t kExpertsMost = 1024;
+inline constexpr std::int64_t kActiveMost = 64;
 
 enum class NormKind : std::uint8_t { rms, layer };
 enum class ActivationKind : std::uint8_t { swiglu, gelu_tanh, gelu_erf, geglu_tanh };
@@ -490,6 +493,171 @@ struct ActivationBackward {
   }
 };
 
+// Which experts serve which rows (Shazeer et al., arXiv 1701.06538). Of each row of logits
+// [rows, X] the k largest choose, in order of the experts where they are equal; a NaN counts as
+// -infinity. The rows * k pairs of row and expert stand in order of expert, then row: pair p is
+// entry sources[p] = row * k + j, the j-th choice of the row.
+//
+// routes, i32 [2 * rows * k + X]: sources [rows * k]; its inverse slots [rows * k], the pair of an
+// entry; ends [X], the pair after the last of each expert. Whatever the logits are, all of them are
+// in range. weights, f32 [rows, k]: softmax over all experts, of the chosen ones, in order of the
+// choice; if normalised, divided by their sum.
+struct Route {
+  static constexpr OpTraits kTraits{"route", Covers::nothing};
+  Operand logits;
+  Target routes, weights;
+  std::int64_t rows = 0, experts = 0, active = 0;  // X, k
+  bool normalised = true;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("logits", self.logits);
+    f.target("routes", self.routes);
+    f.target("weights", self.weights);
+    f.constant("rows", self.rows);
+    f.constant("experts", self.experts);
+    f.constant("active", self.active);
+    f.constant("normalised", self.normalised);
+  }
+};
+
+// dlogits [rows, X], of the logits that Route read, from dweights [rows, k].
+struct RouteBackward {
+  static constexpr OpTraits kTraits{"route_backward", Covers::nothing};
+  Operand logits, routes, dweights;
+  Target dlogits;
+  std::int64_t rows = 0, experts = 0, active = 0;
+  bool normalised = true;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("logits", self.logits);
+    f.indices("routes", self.routes, Holds::routes);
+    f.read("dweights", self.dweights);
+    f.target("dlogits", self.dlogits);
+    f.constant("rows", self.rows);
+    f.constant("experts", self.experts);
+    f.constant("active", self.active);
+    f.constant("normalised", self.normalised);
+  }
+};
+
+// y[p] = x[row of pair p]: x [rows, width], y [rows * k, width].
+struct Dispatch {
+  static constexpr OpTraits kTraits{"dispatch", Covers::nothing};
+  Operand x, routes;
+  Target y;
+  std::int64_t rows = 0, experts = 0, active = 0, width = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("x", self.x);
+    f.indices("routes", self.routes, Holds::routes);
+    f.target("y", self.y);
+    f.constant("rows", self.rows);
+    f.constant("experts", self.experts);
+    f.constant("active", self.active);
+    f.constant("width", self.width);
+  }
+};
+
+// y[row] = sum over the choices j of the row, in their order, of weights[row, j] * x[its pair]
+// (+ addend[row]): x [rows * k, width], y [rows, width]. Without weights: of x alone, the gradient
+// of Dispatch.
+struct Combine {
+  static constexpr OpTraits kTraits{"combine", Covers::nothing};
+  Operand x, routes, weights, addend;
+  Target y;
+  std::int64_t rows = 0, experts = 0, active = 0, width = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("x", self.x);
+    f.indices("routes", self.routes, Holds::routes);
+    f.read("weights", self.weights);
+    f.read("addend", self.addend);
+    f.target("y", self.y);
+    f.constant("rows", self.rows);
+    f.constant("experts", self.experts);
+    f.constant("active", self.active);
+    f.constant("width", self.width);
+  }
+};
+
+// The gradient of weighted experts, before their last product: y = weight * (x W), of which dx =
+// dy W^T is given per pair, without the weight. For pair p of weight w:
+//   dweights of its entry = x[p] . dx[p],  weighted_x[p] = w x[p],  weighted_dx[p] = w dx[p].
+// So the product with x need not be made again. x, dx [rows * k, width].
+struct CombineBackward {
+  static constexpr OpTraits kTraits{"combine_backward", Covers::nothing};
+  Operand x, dx, routes, weights;
+  Target weighted_x, weighted_dx, dweights;
+  std::int64_t rows = 0, experts = 0, active = 0, width = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("x", self.x);
+    f.read("dx", self.dx);
+    f.indices("routes", self.routes, Holds::routes);
+    f.read("weights", self.weights);
+    f.target("weighted_x", self.weighted_x);
+    f.target("weighted_dx", self.weighted_dx);
+    f.target("dweights", self.dweights);
+    f.constant("rows", self.rows);
+    f.constant("experts", self.experts);
+    f.constant("active", self.active);
+    f.constant("width", self.width);
+  }
+};
+
+// out[p] = a[p] * b[expert of pair p]: a [rows * k, in], out [rows * k, n]; b holds a matrix an
+// expert, [X, in, n], or [X, n, in] when transpose_b.
+struct GroupedMatmul {
+  static constexpr OpTraits kTraits{"grouped_matmul", Covers::nothing};
+  Operand a, b, routes;
+  Target out;
+  std::int64_t rows = 0, experts = 0, active = 0, n = 0, k = 0;  // k: in
+  bool transpose_b = false;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("a", self.a);
+    f.read("b", self.b);
+    f.indices("routes", self.routes, Holds::routes);
+    f.target("out", self.out);
+    f.constant("rows", self.rows);
+    f.constant("experts", self.experts);
+    f.constant("active", self.active);
+    f.constant("n", self.n);
+    f.constant("k", self.k);
+    f.constant("transpose_b", self.transpose_b);
+  }
+};
+
+// sum[e] += sum over the pairs p of expert e, in their order, of dy[p]^T x[p]: the gradient of a
+// matrix [n, k] an expert. dy [rows * k, n], x [rows * k, k]. local_first: as in Matmul.
+struct GroupedGradient {
+  static constexpr OpTraits kTraits{"grouped_gradient", Covers::rows};
+  Operand dy, x, routes;
+  Target sum;
+  std::int64_t rows = 0, experts = 0, active = 0, n = 0, k = 0;
+  std::int64_t local_first = -1;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("dy", self.dy);
+    f.read("x", self.x);
+    f.indices("routes", self.routes, Holds::routes);
+    f.gradient("sum", self.sum, self.local_first, self.rows);
+    f.constant("rows", self.rows);
+    f.constant("experts", self.experts);
+    f.constant("active", self.active);
+    f.constant("n", self.n);
+    f.constant("k", self.k);
+    f.constant("local_first", self.local_first);
+  }
+};
+
 // x[rows,width] = scale * table[tokens] (+ positions[position], when present). Tokens are below
 // `vocabulary` and positions below `position_count`; the caller that feeds tokens checks this.
 struct Embedding {
@@ -768,7 +936,8 @@ using Body = std::variant<Matmul, ColumnSum, Norm, NormBackward, SplitHeads, Joi
                           Add, AttentionForward, AttentionDelta, AttentionBackward, Activation,
                           ActivationBackward, Embedding, EmbeddingBackward, LossStatistics, LossSum,
                           LossGradient, Fill, Copy, SquaredNorm, AdamW, AllToAll, AllGather,
-                          ReduceScatter, AllReduce, Exchange>;
+                          ReduceScatter, AllReduce, Exchange, Route, RouteBackward, Dispatch,
+                          Combine, CombineBackward, GroupedMatmul, GroupedGradient>;
 
 inline constexpr std::size_t kBodies = std::variant_size_v<Body>;
 

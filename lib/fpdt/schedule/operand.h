@@ -19,8 +19,8 @@ using BufferIndex = std::int32_t;
 
 // What integers stand for: words of the vocabulary, the words that follow them, or the positions at
 // which documents begin.
-enum class Holds : std::uint8_t { tokens, labels, documents };
-constexpr auto words_of(Holds) { return word_list("tokens", "labels", "documents"); }
+enum class Holds : std::uint8_t { tokens, labels, documents, routes };
+constexpr auto words_of(Holds) { return word_list("tokens", "labels", "documents", "routes"); }
 
 struct Version {
   bool relative = true;

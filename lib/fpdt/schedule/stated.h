@@ -29,6 +29,8 @@ struct Stated {
   ActivationKind activation = ActivationKind::swiglu;
   double attention_scale = 0, attention_cap = 0, logits_cap = 0;
   double embedding_scale = 1;
+  std::int64_t experts = 0, active_experts = 0;
+  bool normalised_experts = true;
   std::vector<StatedKind> kinds;
   std::vector<std::int64_t> pattern;  // of layers, as indices; it repeats
   // AdamW. Tensors without decay have 0 instead of weight_decay.

@@ -10,7 +10,8 @@ namespace fpdt {
 namespace {
 
 // The bytes that a rank sends to each of its receivers in an op; 0 if the op is no collective.
-std::int64_t sent_by(const Schedule& schedule, const Op& op, std::int64_t members) {
+std::int64_t sent_by(const Schedule& schedule, const Op& op, std::int64_t members,
+                     const std::function<bool(const Buffer&)>& counts) {
   return std::visit(
       [&](const auto& body) -> std::int64_t {
         using Collective = std::decay_t<decltype(body)>;
@@ -18,6 +19,7 @@ std::int64_t sent_by(const Schedule& schedule, const Op& op, std::int64_t member
           std::int64_t bytes = 0;
           for (const Operand& operand : body.send) {
             const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(operand.buffer)];
+            if (counts && !counts(buffer)) continue;
             const std::int64_t rows = operand.rows < 0 ? buffer.rows() : operand.rows;
             bytes = add(bytes, mul(rows, buffer.row_bytes()));
           }
@@ -53,7 +55,7 @@ Traffic to_others(const Group& group, std::int64_t rank, std::int64_t bytes,
 }
 
 Traffic traffic(const Schedule& schedule, const std::vector<Call>& calls, std::int64_t rank,
-                std::int64_t devices_per_node) {
+                std::int64_t devices_per_node, const std::function<bool(const Buffer&)>& counts) {
   std::vector<std::int64_t> times(schedule.blocks.size());
   for (const Call& call : calls) ++times[static_cast<std::size_t>(call.block)];
   Traffic total;
@@ -61,7 +63,7 @@ Traffic traffic(const Schedule& schedule, const std::vector<Call>& calls, std::i
     for (const Op& op : schedule.blocks[b].ops) {
       if (!is_collective(op.body)) continue;
       const Group& group = group_of(schedule, op.body);
-      const std::int64_t bytes = mul(times[b], sent_by(schedule, op, group.size));
+      const std::int64_t bytes = mul(times[b], sent_by(schedule, op, group.size, counts));
       total += to_others(group, rank, bytes, devices_per_node, hop_of(op.body));
     }
   }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <type_traits>
 #include <vector>
 
@@ -35,8 +36,9 @@ std::int64_t bytes_to_each(std::int64_t members, std::int64_t send_bytes) {
 Traffic to_others(const Group& group, std::int64_t rank, std::int64_t bytes,
                   std::int64_t devices_per_node, std::int64_t hop = 0);
 
-// The bytes that a rank sends in the calls of a program.
+// The bytes that a rank sends in the calls of a program: of all buffers, or of those that count.
 Traffic traffic(const Schedule& schedule, const std::vector<Call>& calls, std::int64_t rank,
-                std::int64_t devices_per_node);
+                std::int64_t devices_per_node,
+                const std::function<bool(const Buffer&)>& counts = {});
 
 }  // namespace fpdt

@@ -115,7 +115,9 @@ void check_rates(Checker& check, const Rates& rates) {
   below_peak("attention_backward", rates.attention_backward);
   below_peak("own_attention_forward", rates.own_attention_forward);
   below_peak("own_attention_backward", rates.own_attention_backward);
+  below_peak("grouped_matmul", rates.grouped_matmul);
   check.speed("matmul", rates.matmul);
+  check.speed("grouped_matmul", rates.grouped_matmul);
   check.speed("attention_forward", rates.attention_forward);
   check.speed("attention_backward", rates.attention_backward);
   check.speed("own_attention_forward", rates.own_attention_forward);

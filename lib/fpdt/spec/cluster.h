@@ -63,6 +63,8 @@ struct Rates {
   // If the rates above are cuDNN's, the rates of the backend's own kernels, for the tiles that
   // cuDNN does not take. 0: unknown; such a tile then costs what cuDNN's would.
   Rate own_attention_forward, own_attention_backward;
+  // Products of experts, on kernels of the backend. 0: unknown; they then cost what others do.
+  Rate grouped_matmul;
   // Softmax of attention, where it takes time beside the products: (query, key) pairs of a head per
   // second. It weighs more the smaller D is. 0: its time is within the flops.
   Rate softmax_forward, softmax_backward;

@@ -122,8 +122,14 @@ std::vector<TensorSpec> layer_tensors(const ModelSpec& model) {
   append_linear(tensors, "out", model.hidden, model.q_width(), model.bias, residual);
   if (model.post_norms) append_norm(tensors, model, "out_norm");
   append_norm(tensors, model, "norm2");
-  append_linear(tensors, "up", model.up_width(), model.hidden, model.bias, kDeviation);
-  append_linear(tensors, "down", model.hidden, model.feed_forward, model.bias, residual);
+  const std::int64_t matrices = model.has_experts() ? model.experts : 1;
+  if (model.has_experts()) {
+    append_linear(tensors, "router", model.experts, model.hidden, false, kDeviation);
+  }
+  append_linear(tensors, "up", mul(matrices, model.up_width()), model.hidden, model.bias,
+                kDeviation);
+  append_linear(tensors, "down", mul(matrices, model.hidden), model.feed_forward, model.bias,
+                residual);
   if (model.post_norms) append_norm(tensors, model, "down_norm");
   return tensors;
 }
@@ -162,11 +168,19 @@ ModelSpec part_of(const ModelSpec& model, std::int64_t ways) {
 }
 
 bool divides_layers(const ModelSpec& model, std::int64_t ways) {
-  return divides_heads(model, ways) && model.feed_forward % ways == 0;
+  return divides_heads(model, ways) && model.feed_forward % ways == 0 &&
+         (ways == 1 || !model.has_experts());
 }
 
 std::int64_t parameter_count(const ModelSpec& model) {
   return add(mul(model.layers, layer_parameter_count(model)), count(global_tensors(model)));
+}
+
+std::int64_t active_parameter_count(const ModelSpec& model) {
+  if (!model.has_experts()) return parameter_count(model);
+  const std::int64_t each = mul(model.hidden, model.up_width() + model.feed_forward);
+  return parameter_count(model) -
+         mul(mul(model.layers, each), model.experts - model.active_experts);
 }
 
 double attended_pairs(const LayerKind& kind, double tokens) {
@@ -191,7 +205,9 @@ std::vector<std::int64_t> layers_of_kinds(const ModelSpec& model) {
   return layers;
 }
 
-std::string pattern_in_words(const ModelSpec& model) {
+namespace {
+
+std::string windows_in_words(const ModelSpec& model) {
   const LayerKind& first = model.kinds.front();
   if (model.kinds.size() == 1) {
     return first.window == 0 ? "" : fmt::format("window of {}", first.window);
@@ -207,6 +223,52 @@ std::string pattern_in_words(const ModelSpec& model) {
   }
   return text;
 }
+
+}  // namespace
+
+std::string pattern_in_words(const ModelSpec& model) {
+  std::string text = windows_in_words(model);
+  if (!model.has_experts()) return text;
+  const std::string experts =
+      fmt::format("a token takes {} of {} experts", model.active_experts, model.experts);
+  return text.empty() ? experts : text.append("; ").append(experts);
+}
+
+namespace {
+
+template <class Wrong>
+void check_experts(const ModelSpec& model, Wrong& wrong) {
+  if (model.experts == 0 && model.active_experts == 0) return;
+  if (model.experts < 1 || model.experts > kModelExpertsMost) {
+    wrong(fmt::format("experts: expected 1 to {} beside active_experts, found {}",
+                      kModelExpertsMost, model.experts));
+  } else if (const std::int64_t most = std::min(model.experts, kModelActiveMost);
+             model.active_experts < 1 || model.active_experts > most) {
+    wrong(fmt::format("active_experts: expected 1 to {}, found {}", most, model.active_experts));
+  }
+  if (model.bias || model.post_norms || model.parallel_residual) {
+    wrong("experts: expected neither bias nor post_norms nor parallel_residual beside them");
+  }
+}
+
+template <class Wrong>
+void check_scales(const ModelSpec& model, Wrong& wrong) {
+  if (!(model.attention_scale >= 0 && model.attention_scale < 1e6)) {
+    wrong(fmt::format("attention_scale: expected 0 to 1e6, found {}", model.attention_scale));
+  }
+  for (const auto& [key, cap] :
+       {std::pair("attention_cap", model.attention_cap), {"logits_cap", model.logits_cap}}) {
+    // Smaller than its scores' rounding errors, a cap would leave nothing of them.
+    if (cap == 0 || (cap >= 1e-3 && cap < 1e6)) continue;
+    wrong(fmt::format("{}: expected 0 or 0.001 to 1e6, found {}", key, cap));
+  }
+  if (!(model.embedding_scale > 0 && model.embedding_scale < 1e6)) {
+    wrong(fmt::format("embedding_scale: expected a positive number up to 1e6, found {}",
+                      model.embedding_scale));
+  }
+}
+
+}  // namespace
 
 std::vector<Diagnostic> check(const ModelSpec& model) {
   constexpr std::int64_t kWidthLimit = 1 << 20;
@@ -233,8 +295,9 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
   const auto width = [](std::int64_t value) { return static_cast<double>(value); };
   const double estimate =
       width(model.hidden) *
-      (width(model.layers) *
-           width(model.qkv_width() + model.q_width() + model.up_width() + model.feed_forward) +
+      (width(model.layers) * (width(model.qkv_width() + model.q_width()) +
+                              width(std::max<std::int64_t>(1, model.experts)) *
+                                  width(model.up_width() + model.feed_forward)) +
        width(2 * model.vocabulary + std::max<std::int64_t>(0, model.learned_positions)));
   if (estimate > kParametersMost) {
     wrong(fmt::format("about {:.2g} parameters exceed the limit of {:.2g}", estimate,
@@ -248,22 +311,11 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
     wrong(fmt::format("norm_epsilon: expected a number between 0 and 1, found {}",
                       model.norm_epsilon));
   }
+  check_experts(model, wrong);
   if (model.post_norms && (model.parallel_residual || model.bias)) {
     wrong("post_norms: expected neither parallel_residual nor bias beside them");
   }
-  if (!(model.attention_scale >= 0 && model.attention_scale < 1e6)) {
-    wrong(fmt::format("attention_scale: expected 0 to 1e6, found {}", model.attention_scale));
-  }
-  for (const auto& [key, cap] :
-       {std::pair("attention_cap", model.attention_cap), {"logits_cap", model.logits_cap}}) {
-    // Smaller than its scores' rounding errors, a cap would leave nothing of them.
-    if (cap == 0 || (cap >= 1e-3 && cap < 1e6)) continue;
-    wrong(fmt::format("{}: expected 0 or 0.001 to 1e6, found {}", key, cap));
-  }
-  if (!(model.embedding_scale > 0 && model.embedding_scale < 1e6)) {
-    wrong(fmt::format("embedding_scale: expected a positive number up to 1e6, found {}",
-                      model.embedding_scale));
-  }
+  check_scales(model, wrong);
   std::vector<std::string> of_kinds;
   if (check_pattern(model, of_kinds)) {
     for (const LayerKind& kind : model.kinds) {

@@ -59,6 +59,7 @@ struct LayerKind {
 
 inline constexpr std::int64_t kKindsMost = 8;
 inline constexpr std::int64_t kLayersMost = 10000;
+inline constexpr std::int64_t kModelExpertsMost = 1024, kModelActiveMost = 64;
 
 struct ModelSpec {
   std::string name;
@@ -68,7 +69,7 @@ struct ModelSpec {
   std::int64_t heads = 0;         // H
   std::int64_t kv_heads = 0;      // G
   std::int64_t head_dim = 0;      // D
-  std::int64_t feed_forward = 0;  // F
+  std::int64_t feed_forward = 0;  // F; of each expert
   std::int64_t vocabulary = 0;    // V
   NormFamily norm = NormFamily::rms;
   double norm_epsilon = 1e-5;
@@ -78,10 +79,15 @@ struct ModelSpec {
   bool qk_norm = false;            // RMS norm of each query and key head before it rotates
   bool parallel_residual = false;  // the feed-forward reads the layer's input, as attention does
   bool post_norms = false;         // the outputs of attention and of the feed-forward are normed
-  double attention_scale = 0;      // of scores; 0: 1 / sqrt(D)
-  double attention_cap = 0;        // of scaled scores, c tanh(s / c); 0: none
-  double logits_cap = 0;           // of logits, likewise
-  double embedding_scale = 1;      // multiplies the embedding of tokens, not a tied head
+  // Experts of every layer (Shazeer et al., arXiv 1701.06538), and how many a token takes; 0: the
+  // feed-forward is dense. Their weights are a softmax over all, of the experts taken, divided by
+  // its sum if they are normalised.
+  std::int64_t experts = 0, active_experts = 0;  // X, k
+  bool normalised_experts = true;
+  double attention_scale = 0;          // of scores; 0: 1 / sqrt(D)
+  double attention_cap = 0;            // of scaled scores, c tanh(s / c); 0: none
+  double logits_cap = 0;               // of logits, likewise
+  double embedding_scale = 1;          // multiplies the embedding of tokens, not a tied head
   std::int64_t learned_positions = 0;  // n_positions, or 0 for none
   std::vector<LayerKind> kinds{LayerKind{}};
   // The kinds of the first layers, as indices; the pattern repeats.
@@ -98,6 +104,9 @@ struct ModelSpec {
   [[nodiscard]] bool is_gated() const {
     return activation == ActivationFamily::swiglu || activation == ActivationFamily::geglu_tanh;
   }
+  [[nodiscard]] bool has_experts() const { return experts > 0; }
+  // Rows of the feed-forward that a token has: one for each expert it takes.
+  [[nodiscard]] std::int64_t rows_of_token() const { return has_experts() ? active_experts : 1; }
   // Width of the first feed-forward product: 2F (gate rows, then up rows) if gated, else F.
   [[nodiscard]] std::int64_t up_width() const {
     return is_gated() ? 2 * feed_forward : feed_forward;
@@ -129,8 +138,10 @@ struct TensorSpec {
 
 // Tensors of one layer, in order: norm1.weight[, norm1.bias], qkv.weight [(H+2G)D, E] (q, k, v
 // rows)[, qkv.bias][, q_norm.weight [D], k_norm.weight [D]], out.weight [E, HD][, out.bias]
-// [, out_norm.weight], norm2.weight[, norm2.bias], up.weight [up_width, E][, up.bias], down.weight
-// [E, F][, down.bias][, down_norm.weight]. Norm biases exist for layer norm only.
+// [, out_norm.weight], norm2.weight[, norm2.bias][, router.weight [X, E]], up.weight [up_width, E]
+// [, up.bias], down.weight [E, F][, down.bias][, down_norm.weight]. Norm biases exist for layer
+// norm only. With experts, the matrices of all stand one below the other: up.weight
+// [X*up_width, E], down.weight [X*E, F].
 std::vector<TensorSpec> layer_tensors(const ModelSpec& model);
 
 // Global tensors, in order: embed.weight [V, E][, positions.weight [n_positions, E]],
@@ -155,6 +166,8 @@ bool divides_layers(const ModelSpec& model, std::int64_t ways);
 // Parameters of the whole model, exact.
 std::int64_t parameter_count(const ModelSpec& model);
 std::int64_t layer_parameter_count(const ModelSpec& model);
+// Those that a token meets: of its experts alone.
+std::int64_t active_parameter_count(const ModelSpec& model);
 
 // (query, key) pairs of a head of one layer in a sequence, or in its first tokens.
 double attended_pairs(const LayerKind& kind, double tokens);
@@ -164,7 +177,8 @@ ModelSpec one_layer(ModelSpec model);
 
 // How many layers there are of each kind.
 std::vector<std::int64_t> layers_of_kinds(const ModelSpec& model);
-// "52 layers of window (1024), 10 of full"; "window of 4096"; empty if all layers see all tokens.
+// "52 layers of window (1024), 10 of full"; "window of 4096"; "a token takes 8 of 128 experts";
+// empty if all layers see all tokens and have no experts.
 std::string pattern_in_words(const ModelSpec& model);
 
 // Findings about the numbers themselves (zero sizes, heads that do not divide, absurd sizes).

@@ -38,7 +38,11 @@ std::int64_t nearest_tensor(const ModelSpec& model, std::int64_t share, std::int
 
 // `share`: the ranks that share the heads, of which `tensor` share each product.
 void check_heads(Findings& wrong, const ModelSpec& model, std::int64_t share, std::int64_t tensor) {
-  if (!divides_layers(model, tensor)) {
+  if (tensor > 1 && model.has_experts()) {
+    wrong("P102", "mesh.tensor",
+          "mesh.tensor: the experts of {} are not cut, so ranks cannot share products; use 1",
+          model.name);
+  } else if (!divides_layers(model, tensor)) {
     wrong(
         "P102", "mesh.tensor",
         "mesh.tensor: {} query heads, {} KV heads and {} columns of the feed-forward of {} cannot "
@@ -184,6 +188,13 @@ void check_layer_classes(Findings& wrong, const Problem& problem, const Strategy
     wrong("P106", "layer_classes",
           "layer_classes[{}].keep.{}: must equal that of the first class, {}", i, word(kGradient),
           first.kept(kGradient));
+  }
+  for (std::size_t i = 0; i < strategy.layer_classes.size() && problem.model.has_experts(); ++i) {
+    if (strategy.layer_classes[i].recompute != Recompute::keep_all) continue;
+    wrong("P105", "layer_classes",
+          "layer_classes[{}].recompute: keep_all does not serve experts, which make their rows "
+          "again; use keep_attention",
+          i);
   }
   const bool rest = strategy.layer_classes.back().layers == 0;
   if (layers > problem.model.layers || (!rest && layers != problem.model.layers) ||
@@ -343,6 +354,17 @@ void check_tiles(Findings& wrong, const Problem& problem, const Strategy& strate
   };
   many("tiles.ffn_rows", strategy.tiles.ffn_rows,
        tiles(strategy.tiles.ffn_rows, shape.tensor_ranks), least_ffn_rows(problem, strategy));
+  // Pairs of rows and experts are counted in 32 bits, and their sources and slots stand together.
+  if (const ModelSpec& model = problem.model; model.has_experts()) {
+    const std::int64_t most = (INT32_MAX - model.experts) / (2 * model.active_experts);
+    const std::int64_t whole = shape.product_rows(0);
+    const std::int64_t each = strategy.tiles.ffn_rows > 0 ? strategy.tiles.ffn_rows : whole;
+    if (std::min(each, whole) > most) {
+      wrong("P104", "tiles.ffn_rows",
+            "tiles.ffn_rows: {} rows that take {} experts each are more than {}; use at most {}",
+            std::min(each, whole), model.active_experts, INT32_MAX, most);
+    }
+  }
   const std::int64_t rows = tiles(strategy.tiles.loss_rows, 1);
   const std::int64_t across = vocabulary_tiles(problem, strategy);
   if (tiles(0, 1) * across > kTileLimit) {

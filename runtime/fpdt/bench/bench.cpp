@@ -80,6 +80,7 @@ class Bench {
   }
   void measure_least();
   void measure_products();
+  void measure_experts();
   void measure_tiles();
   void measure_memory();
   void measure_copies();
@@ -205,6 +206,25 @@ void Bench::measure_products() {
   result_.rates.matmul = fit.rate;
   result_.rates.matmul_shares = fit.shares;
   result_.rates.peak_flops = options_.peak_flops > 0 ? options_.peak_flops : fastest;
+  measure_experts();
+}
+
+// A Machine takes the shares of other products, so the rate is the one that reproduces the largest.
+void Bench::measure_experts() {
+  constexpr std::int64_t kExperts = 4;
+  const std::int64_t size = extent_.product_sizes.back();
+  Timing all;
+  for (const BenchCase& one : grouped_cases(size, size, kExperts, options_.storage)) {
+    const Run product = run(one.write);
+    const Demand& asked = product.asked.back();
+    note("grouped", one.what, asked, product.spans.back());
+    const std::vector<double> seconds = net({}, product.spans.back());
+    all.asked.flops += asked.flops;
+    all.seconds.resize(seconds.size());
+    for (std::size_t i = 0; i < seconds.size(); ++i) all.seconds[i] += seconds[i];
+  }
+  result_.rates.grouped_matmul =
+      speed(all.asked.flops / share_of(result_.rates.matmul_shares, size), all.seconds);
 }
 
 // Tile (1,0) of a triangle, in which no key is masked.
@@ -267,11 +287,7 @@ void Bench::own_tiles(AttentionDirection direction, Rate& rate) {
   for (const std::int64_t rows : extent_.others_rows) {
     const BenchCase one = tile_case(direction, AttentionKernels::own, rows, extent_.head_dim);
     const Timing all = triangle(one, word_of(direction), rows);
-    double share = 1;
-    for (const SizeShare& of : result_.rates.attention_shares) {
-      if (of.size == rows) share = of.share;
-    }
-    rate = speed(all.asked.flops / share, all.seconds);
+    rate = speed(all.asked.flops / share_of(result_.rates.attention_shares, rows), all.seconds);
   }
 }
 
@@ -300,10 +316,9 @@ void Bench::measure_memory() {
   for (const BenchCase& one : memory_cases(extent_.rows, extent_.width, options_.storage)) {
     options_.progress(fmt::format("{} of {} x {}", one.what, extent_.rows, extent_.width));
     const Run op = run(one.write);
-    note(one.what, fmt::format("{} x {}", extent_.rows, extent_.width), op.asked.front(),
-         op.spans.front());
-    const Rate rate =
-        speed(static_cast<double>(op.asked.front().bytes), net(op.asked.front(), op.spans.front()));
+    const Demand& asked = op.asked.back();
+    note(one.what, fmt::format("{} x {}", extent_.rows, extent_.width), asked, op.spans.back());
+    const Rate rate = speed(static_cast<double>(asked.bytes), net(asked, op.spans.back()));
     result_.rates.kinds.push_back({one.what, rate});
     if (one.what == "copy") result_.rates.device_bandwidth = rate;
   }
@@ -477,12 +492,5 @@ void Bench::measure_outside() {
 }  // namespace
 
 BenchResult bench(const BenchOptions& options) { return Bench(options).measure_all(); }
-
-double share_of_ceiling(const BenchResult& result, const Measurement& one) {
-  const double seconds = one.seconds.typical;
-  if (one.flops > 0) return one.flops / seconds / result.rates.peak_flops;
-  if (one.work != Work::memory) return 0;
-  return static_cast<double>(one.bytes) / seconds / result.rates.device_bandwidth.typical;
-}
 
 }  // namespace fpdt

@@ -144,6 +144,65 @@ struct Rows {
   void activation_backward() const {
     op(ActivationBackward{values(2), values(), result(2), ActivationKind::swiglu, rows, width});
   }
+  // Two of at most 64 experts for each row.
+  template <class Op>
+  [[nodiscard]] Op with_experts() const {
+    Op op;
+    op.rows = rows;
+    op.experts = std::min<std::int64_t>(width, 64);
+    op.active = std::min<std::int64_t>(2, op.experts);
+    return op;
+  }
+  [[nodiscard]] Route routed() const {
+    auto route = with_experts<Route>();
+    route.logits = sheet.noise(Dtype::f32, rows, route.experts);
+    route.routes = sheet.result(Dtype::i32, 2 * rows * route.active + route.experts, 1);
+    route.weights = sheet.result(Dtype::f32, rows, route.active);
+    op(route);
+    return route;
+  }
+  void route() const { static_cast<void>(routed()); }
+  void route_backward() const {
+    const Route route = routed();
+    auto back = with_experts<RouteBackward>();
+    back.logits = route.logits;
+    back.routes = route.routes.operand;
+    back.dweights = sheet.given(Dtype::f32, rows, route.active);
+    back.dlogits = sheet.result(storage, rows, route.experts);
+    op(back);
+  }
+  void dispatch() const {
+    auto dispatch = with_experts<Dispatch>();
+    dispatch.routes = routed().routes.operand;
+    dispatch.x = values();
+    dispatch.y = result(dispatch.active);
+    dispatch.width = width;
+    op(dispatch);
+  }
+  void combine() const {
+    const Route route = routed();
+    auto combine = with_experts<Combine>();
+    combine.routes = route.routes.operand;
+    combine.weights = sheet.given(Dtype::f32, rows, route.active);
+    combine.x = values(route.active);
+    combine.addend = values();
+    combine.y = result();
+    combine.width = width;
+    op(combine);
+  }
+  void combine_backward() const {
+    const Route route = routed();
+    auto back = with_experts<CombineBackward>();
+    back.routes = route.routes.operand;
+    back.weights = sheet.given(Dtype::f32, rows, route.active);
+    back.x = values(route.active);
+    back.dx = values(route.active);
+    back.weighted_x = result(route.active);
+    back.weighted_dx = result(route.active);
+    back.dweights = sheet.result(Dtype::f32, rows, route.active);
+    back.width = width;
+    op(back);
+  }
   void embedding() const {
     Embedding embedding;
     embedding.tokens = sheet.integers(rows, rows);
@@ -213,6 +272,44 @@ std::vector<BenchCase> matmul_cases(std::int64_t size, std::int64_t most, Dtype 
   return cases;
 }
 
+std::vector<BenchCase> grouped_cases(std::int64_t rows, std::int64_t size, std::int64_t experts,
+                                     Dtype storage) {
+  const std::int64_t tokens = div_exact(rows * experts, 2), pairs = 2 * tokens;
+  const auto with_routes = [=](Sheet& sheet, auto op) {
+    Route route;
+    route.rows = op.rows = tokens;
+    route.experts = op.experts = experts;
+    route.active = op.active = 2;
+    route.logits = sheet.noise(Dtype::f32, tokens, experts);
+    route.routes = sheet.result(Dtype::i32, 2 * pairs + experts, 1);
+    route.weights = sheet.result(Dtype::f32, tokens, 2);
+    sheet.op(LaneKind::compute, route);
+    op.routes = route.routes.operand;
+    op.n = op.k = size;
+    return op;
+  };
+  const std::string of = fmt::format("{} x {}x{}x{}", experts, rows, size, size);
+  std::vector<BenchCase> cases;
+  for (const bool transpose : {true, false}) {
+    cases.push_back({(transpose ? "x W^T, " : "dy W, ") + of, [=](Sheet& sheet) {
+                       auto product = with_routes(sheet, GroupedMatmul{});
+                       product.a = sheet.noise(storage, pairs, size);
+                       product.b = sheet.noise(storage, experts * size, size);
+                       product.out = sheet.result(storage, pairs, size);
+                       product.transpose_b = transpose;
+                       sheet.op(LaneKind::compute, product);
+                     }});
+  }
+  cases.push_back({"dy^T x, " + of, [=](Sheet& sheet) {
+                     auto sum = with_routes(sheet, GroupedGradient{});
+                     sum.dy = sheet.noise(storage, pairs, size);
+                     sum.x = sheet.noise(storage, pairs, size);
+                     sum.sum = sheet.sum(experts * size, size);
+                     sheet.op(LaneKind::compute, sum);
+                   }});
+  return cases;
+}
+
 BenchCase attention_forward_case(const TileShape& shape) {
   return {words(shape), [=](Sheet& sheet) {
             std::vector<Chunk> chunks;
@@ -270,6 +367,11 @@ std::vector<BenchCase> memory_cases(std::int64_t rows, std::int64_t width, Dtype
       {"attention_delta", &Rows::attention_delta},
       {"activation", &Rows::activation},
       {"activation_backward", &Rows::activation_backward},
+      {"route", &Rows::route},
+      {"route_backward", &Rows::route_backward},
+      {"dispatch", &Rows::dispatch},
+      {"combine", &Rows::combine},
+      {"combine_backward", &Rows::combine_backward},
       {"embedding", &Rows::embedding},
       {"embedding_backward", &Rows::embedding_backward},
       {"loss_statistics", &Rows::loss_statistics},

@@ -30,10 +30,15 @@ struct TileShape {
 };
 // A triangle has this many chunks: tiles (0,0), (1,0), (1,1), (2,0), (2,1), (2,2), in this order.
 inline constexpr int kTriangle = 3;
+// The three products of `experts` experts with as many rows each, two for each of half as many
+// tokens: matrices [size, size].
+std::vector<BenchCase> grouped_cases(std::int64_t rows, std::int64_t size, std::int64_t experts,
+                                     Dtype storage);
 BenchCase attention_forward_case(const TileShape& shape);
 BenchCase attention_backward_case(const TileShape& shape);
 
-// One op of every memory-bound kind, named by its kind, over `rows` rows of `width`.
+// One op of every memory-bound kind, named by its kind, the last of its case, over `rows` rows of
+// `width`.
 std::vector<BenchCase> memory_cases(std::int64_t rows, std::int64_t width, Dtype storage);
 
 // The smallest possible op.

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/bench/bench.h"
 
 namespace fpdt {
 namespace {
@@ -114,6 +115,7 @@ Rate fit_pace(const std::vector<double>& alone, const std::vector<double>& besid
 Rates rounded(Rates rates) {
   Interference& pace = rates.interference;
   std::vector<Rate*> all{&rates.matmul,
+                         &rates.grouped_matmul,
                          &rates.attention_forward,
                          &rates.attention_backward,
                          &rates.own_attention_forward,
@@ -145,11 +147,26 @@ Rates rounded(Rates rates) {
     for (SizeShare& one : *shares) one.share = rounded(one.share);
   }
   rates.peak_flops = rounded(rates.peak_flops);
-  for (const Rate& rate : {rates.matmul, rates.attention_forward, rates.attention_backward,
-                           rates.own_attention_forward, rates.own_attention_backward}) {
+  for (const Rate& rate :
+       {rates.matmul, rates.grouped_matmul, rates.attention_forward, rates.attention_backward,
+        rates.own_attention_forward, rates.own_attention_backward}) {
     rates.peak_flops = std::max(rates.peak_flops, rate.typical);
   }
   return rates;
+}
+
+double share_of(const std::vector<SizeShare>& shares, std::int64_t size) {
+  for (const SizeShare& of : shares) {
+    if (of.size == size) return of.share;
+  }
+  return 1;
+}
+
+double share_of_ceiling(const BenchResult& result, const Measurement& one) {
+  const double seconds = one.seconds.typical;
+  if (one.flops > 0) return one.flops / seconds / result.rates.peak_flops;
+  if (one.work != Work::memory) return 0;
+  return static_cast<double>(one.bytes) / seconds / result.rates.device_bandwidth.typical;
 }
 
 }  // namespace fpdt

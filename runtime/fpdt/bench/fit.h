@@ -51,4 +51,7 @@ Rate fit_pace(const std::vector<double>& alone, const std::vector<double>& besid
 // Rounds every rate to four digits, more than its range justifies.
 Rates rounded(Rates rates);
 
+// The share of a size among measured ones; 1 if it was not measured.
+double share_of(const std::vector<SizeShare>& shares, std::int64_t size);
+
 }  // namespace fpdt

@@ -141,7 +141,8 @@ void require_feasible(const Problem& problem, std::int64_t samples) {
     pairs += static_cast<double>(layers[k]) * attended_pairs(model.kinds[k], tokens);
   }
   const double flops =
-      static_cast<double>(samples) * tokens * 6 * static_cast<double>(parameter_count(model)) +
+      static_cast<double>(samples) * tokens * 6 *
+          static_cast<double>(active_parameter_count(model)) +
       static_cast<double>(samples) * 12 * static_cast<double>(model.q_width()) * pairs;
   constexpr double kMost = 1e11;
   if (flops <= kMost) return;

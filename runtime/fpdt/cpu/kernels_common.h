@@ -215,5 +215,12 @@ void execute(const Fill& op, const Frame& frame);
 void execute(const Copy& op, const Frame& frame);
 void execute(const SquaredNorm& op, const Frame& frame);
 void execute(const AdamW& op, const Frame& frame);
+void execute(const Route& op, const Frame& frame);
+void execute(const RouteBackward& op, const Frame& frame);
+void execute(const Dispatch& op, const Frame& frame);
+void execute(const Combine& op, const Frame& frame);
+void execute(const CombineBackward& op, const Frame& frame);
+void execute(const GroupedMatmul& op, const Frame& frame);
+void execute(const GroupedGradient& op, const Frame& frame);
 
 }  // namespace fpdt::cpu

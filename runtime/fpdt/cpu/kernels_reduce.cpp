@@ -4,7 +4,7 @@
 namespace fpdt::cpu {
 namespace {
 
-constexpr std::int64_t kSlabRows = 512;    // rows summed before they are added to the target
+constexpr std::int64_t kSumRows = 512;     // rows summed before they are added to the target
 constexpr std::int64_t kWaveTasks = 4096;  // partial sums kept at a time
 
 double piece_squares(const View& source, std::int64_t first, std::int64_t end, float* buffer) {
@@ -27,9 +27,9 @@ void execute(const ColumnSum& op, const Frame& frame) {
   for_each_column_block(
       frame, op.width, [&](std::int64_t first, std::int64_t count, std::int32_t worker) {
         View target = out;
-        for (std::int64_t slab = 0; slab < op.rows; slab += kSlabRows) {
+        for (std::int64_t slab = 0; slab < op.rows; slab += kSumRows) {
           std::array<float, kColumns> sums{};
-          for (std::int64_t row = slab; row < std::min(op.rows, slab + kSlabRows); ++row) {
+          for (std::int64_t row = slab; row < std::min(op.rows, slab + kSumRows); ++row) {
             const float* values =
                 load(source, row * op.width + first, count, frame.scratch(worker));
             for (std::int64_t i = 0; i < count; ++i) sums[static_cast<std::size_t>(i)] += values[i];

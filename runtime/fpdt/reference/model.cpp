@@ -15,6 +15,7 @@
 #include "fpdt/base/assert.h"
 #include "fpdt/reference/activation.h"
 #include "fpdt/reference/attention.h"
+#include "fpdt/reference/experts.h"
 #include "fpdt/reference/head_norm.h"
 #include "fpdt/reference/linear.h"
 #include "fpdt/reference/loss.h"
@@ -90,6 +91,12 @@ HeadNormWeights head_norm_weights(const ModelSpec& model, const Parameters& para
                                   std::int64_t layer) {
   return {find(parameters, layer_tensor_name(layer, "q_norm.weight")),
           find(parameters, layer_tensor_name(layer, "k_norm.weight")), model.norm_epsilon};
+}
+
+ExpertWeights expert_weights(const Parameters& parameters, std::int64_t layer) {
+  return {find(parameters, layer_tensor_name(layer, "router.weight")),
+          find(parameters, layer_tensor_name(layer, "up.weight")),
+          find(parameters, layer_tensor_name(layer, "down.weight"))};
 }
 
 // The input of the second norm.
@@ -176,6 +183,11 @@ LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, 
   }
   add_to(r.h, r.x);
   r.n2 = normed(model, parameters, name("norm2"), feed_forward_input(model, r));
+  if (model.has_experts()) {
+    x = experts(model, r.n2, expert_weights(parameters, layer));
+    add_to(x, r.h);
+    return r;
+  }
   r.up = projected(parameters, name("up"), r.n2, model.hidden);
   r.a = activation(model.activation, r.up, size(model.feed_forward));
   x = projected(parameters, name("down"), r.a, model.feed_forward);
@@ -187,6 +199,24 @@ LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, 
   return r;
 }
 
+// The gradient of the input of the feed-forward, from that of what it made.
+Matrix feed_forward_backward(const ModelSpec& model, const Parameters& parameters,
+                             std::int64_t layer, const LayerRecord& r, const Matrix& dy,
+                             Parameters& gradients) {
+  const auto name = [&](const char* part) { return layer_tensor_name(layer, part); };
+  if (model.has_experts()) {
+    ExpertGradients d = experts_backward(model, r.n2, expert_weights(parameters, layer), dy);
+    add_to(gradients, name("router.weight"), d.router);
+    add_to(gradients, name("up.weight"), d.up);
+    add_to(gradients, name("down.weight"), d.down);
+    return std::move(d.n);
+  }
+  const Matrix da =
+      projected_backward(parameters, name("down"), r.a, dy, model.feed_forward, gradients);
+  const Matrix dup = activation_backward(model.activation, r.up, da, size(model.feed_forward));
+  return projected_backward(parameters, name("up"), r.n2, dup, model.hidden, gradients);
+}
+
 // Turns dx' into dx.
 void layer_backward(const ModelSpec& model, const Parameters& parameters, std::int64_t layer,
                     const Sample& sample, const LayerRecord& r, Matrix& dx, Parameters& gradients) {
@@ -196,11 +226,8 @@ void layer_backward(const ModelSpec& model, const Parameters& parameters, std::i
     return model.post_norms ? normed_backward(model, parameters, name(norm), in, dout, gradients)
                             : dout;
   };
-  const Matrix da =
-      projected_backward(parameters, name("down"), r.a, before_norm("down_norm", r.z, dx),
-                         model.feed_forward, gradients);
-  const Matrix dup = activation_backward(model.activation, r.up, da, size(model.feed_forward));
-  const Matrix dn2 = projected_backward(parameters, name("up"), r.n2, dup, model.hidden, gradients);
+  const Matrix dn2 = feed_forward_backward(model, parameters, layer, r,
+                                           before_norm("down_norm", r.z, dx), gradients);
   // The gradient of the residual stream at the point where the second norm reads it. Attention's
   // output enters before that point or, if residuals are parallel, only at the end of the layer.
   Matrix dh = normed_backward(model, parameters, name("norm2"), feed_forward_input(model, r), dn2,

@@ -59,6 +59,9 @@ std::string difference(const ModelSpec& ours, const ModelSpec& theirs) {
   compare("kv_heads", ours.kv_heads, theirs.kv_heads);
   compare("head_dim", ours.head_dim, theirs.head_dim);
   compare("feed_forward", ours.feed_forward, theirs.feed_forward);
+  compare("experts", ours.experts, theirs.experts);
+  compare("active_experts", ours.active_experts, theirs.active_experts);
+  compare("normalised_experts", ours.normalised_experts, theirs.normalised_experts);
   compare("vocabulary", ours.vocabulary, theirs.vocabulary);
   compare("norm", word(ours.norm), word(theirs.norm));
   compare("norm_epsilon", ours.norm_epsilon, theirs.norm_epsilon);

@@ -35,6 +35,7 @@ std::vector<Contender> contenders(const Problem& problem, const Pins& pins,
                                   std::span<const Method* const> compared) {
   std::vector<Contender> all;
   for (const Method* method : compared) {
+    if (!serves(*method, problem.model)) continue;
     Pins its;
     its.method = method;
     its.batch = pins.batch;

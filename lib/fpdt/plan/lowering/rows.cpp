@@ -32,14 +32,18 @@ Rows::Rows(Context& context, Transition& transition)
     kv_alone_ = rows_of_width("kv_rows", chunk, 2 * part_.kv_width(), storage_);
   }
   residual_ = rows_of_width("residual_chunk", extent, model_.hidden, storage_);
-  up_ = rows_of_width("up", tile, part_.up_width(), storage_);
-  act_ = rows_of_width("act", tile, part_.feed_forward, storage_);
   if (model_.post_norms) {
     attention_branch_ = rows_of_width("attention_branch", extent, model_.hidden, storage_);
     ffn_branch_ = rows_of_width("ffn_branch", extent, model_.hidden, storage_);
     branch_gradient_ = rows_of_width("branch_gradient", extent, model_.hidden, storage_);
   }
   norm_gradient_ = rows_of_width("norm_gradient", extent, model_.hidden, storage_);
+  if (model_.has_experts()) {
+    experts_.emplace(context, activation_kind(), tile);
+    return;
+  }
+  up_ = rows_of_width("up", tile, part_.up_width(), storage_);
+  act_ = rows_of_width("act", tile, part_.feed_forward, storage_);
   act_gradient_ = rows_of_width("act_gradient", tile, part_.feed_forward, storage_);
   up_gradient_ = rows_of_width("up_gradient", tile, part_.up_width(), storage_);
 }
@@ -199,6 +203,11 @@ void Rows::feed_forward(LayerFrame& frame, std::int64_t extent) {
   for (std::int64_t first = 0; first < all_rows; first += tile) {
     const std::int64_t r = std::min(tile, all_rows - first);
     const std::string at_rows = fmt::format("{}.{}", extent, first);
+    if (experts_) {
+      experts_->forward(frame, at_rows, rows_of(n2_all, first, r), rows_of(h, first, r),
+                        rows_of(part, first, r), r);
+      continue;
+    }
     const Inner made_now = inner(frame, "", at_rows, n2_all, up_all, first, r);
     products_.linear("down." + at_rows, "down", frame.weights, made_now.act,
                      rows_of(part, first, r), r, part_.feed_forward, hidden,

@@ -3,7 +3,10 @@
 // the rank.
 #pragma once
 
+#include <optional>
+
 #include "fpdt/plan/lowering/context.h"
+#include "fpdt/plan/lowering/experts.h"
 #include "fpdt/plan/lowering/products.h"
 #include "fpdt/plan/lowering/tensor_ranks.h"
 #include "fpdt/plan/lowering/transition.h"
@@ -73,8 +76,9 @@ class Rows : public LoweringPart {
 
   std::vector<Projection> projections_;
   BufferId q_alone_ = -1, kv_alone_ = -1;  // of backward that projects queries again
-  BufferId normed_, residual_, up_, act_;
-  BufferId norm_gradient_, act_gradient_, up_gradient_;
+  std::optional<Experts> experts_;
+  BufferId normed_, residual_, norm_gradient_;
+  BufferId up_ = -1, act_ = -1, act_gradient_ = -1, up_gradient_ = -1;  // without experts
   // With post norms: what attention and feed-forward made, and the gradient of either.
   BufferId attention_branch_ = -1, ffn_branch_ = -1, branch_gradient_ = -1;
 };

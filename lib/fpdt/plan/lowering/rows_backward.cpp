@@ -90,6 +90,10 @@ Operand Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Opera
     const std::string place = fmt::format("{}.{}", extent, at);
     const Operand n2_rows = rows_of(n2_all, at, r);
     const Operand dy_rows = rows_of(dy_all, at, r);
+    if (experts_) {
+      experts_->backward(frame, place, n2_rows, dy_rows, rows_of(part, at, r), r, first);
+      continue;
+    }
     const auto [up, act] =
         last.act.present() ? last : inner(frame, "re", place, n2_all, kept_up, at, r);
     products_.linear_gradient(place, "down", dy_rows, act, r, ffn, hidden, first);

@@ -13,7 +13,7 @@ std::vector<std::int64_t> sections_of(const ModelSpec& model, const TensorSpec& 
                                       std::size_t axis) {
   const std::string& name = spec.name;
   if (name.starts_with("qkv.")) return {model.q_width(), model.kv_width(), model.kv_width()};
-  if (name.starts_with("up.") && model.is_gated()) {
+  if (name.starts_with("up.") && model.is_gated() && !model.has_experts()) {
     return {model.feed_forward, model.feed_forward};
   }
   return {spec.shape[axis]};

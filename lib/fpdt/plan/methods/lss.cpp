@@ -29,7 +29,8 @@ Strategy published_lss(const Problem& problem, std::int64_t batch) {
   strategy.zero = 0;
   strategy.copies.overlap_all_to_all = false;
   LayerClass& layers = strategy.layer_classes.front();
-  layers.recompute = Recompute::keep_all;
+  // Experts make their rows again.
+  layers.recompute = problem.model.has_experts() ? Recompute::keep_attention : Recompute::keep_all;
   layers.keep.fill(1);
   return canonical(problem, strategy);
 }

@@ -30,6 +30,10 @@ class Clock {
   }
 
   double products(double flops) const { return seconds({.work = Work::matmul, .flops = flops}); }
+  // Those of the feed-forward, which experts have of their own.
+  double fed(double flops) const {
+    return seconds({.work = Work::matmul, .flops = flops, .own = model_.has_experts()});
+  }
 
   // Of all heads of one layer of a kind.
   double attention(Work work, double pairs, const LayerKind& kind) const {
@@ -47,7 +51,8 @@ class Clock {
 
   // A row of a layer, forward and backward: each op reads and writes what it must.
   double elementwise() const {
-    const std::int64_t up = model_.up_width(), narrow = model_.feed_forward;
+    const std::int64_t taken = model_.rows_of_token();
+    const std::int64_t up = taken * model_.up_width(), narrow = taken * model_.feed_forward;
     return memory<Norm>(2 * 2 * model_.hidden) + memory<NormBackward>(2 * 3 * model_.hidden) +
            memory<SplitHeads>(2 * model_.qkv_width()) + memory<JoinHeads>(2 * model_.qkv_width()) +
            memory<Activation>(up + narrow) + memory<ActivationBackward>(2 * up + narrow);
@@ -114,15 +119,17 @@ Row row_of(const ModelSpec& model, const LayerKind& kind, Storage storage, const
   const auto hidden = static_cast<double>(model.hidden);
   const auto queries = static_cast<double>(model.q_width());
   const auto qkv = static_cast<double>(model.qkv_width());
-  const auto up = static_cast<double>(model.up_width());
-  const auto narrow = static_cast<double>(model.feed_forward);
+  const std::int64_t taken = model.rows_of_token();
+  const auto up = static_cast<double>(taken * model.up_width());
+  const auto narrow = static_cast<double>(taken * model.feed_forward);
   const bool parallel = model.parallel_residual;
   Row row;
   row.pair = clock.attention(Work::attention_forward, 1, kind);
   row.keys =
       kind.window > 0 ? static_cast<double>(kind.window) : std::numeric_limits<double>::infinity();
-  row.layer = clock.products(2 * hidden * (queries + up + narrow));
-  row.linear = clock.products(2 * hidden * (qkv + up + (parallel ? 0 : queries)));
+  row.layer = clock.products(2 * hidden * queries) + clock.fed(2 * hidden * (up + narrow));
+  row.linear =
+      clock.products(2 * hidden * (qkv + (parallel ? 0 : queries))) + clock.fed(2 * hidden * up);
   row.input = element * hidden;
   row.attention = element * queries + 4 * static_cast<double>(model.heads);
   row.all = row.input + row.attention + element * (hidden + qkv + up + (parallel ? 0 : hidden));
@@ -208,11 +215,13 @@ Bound bound_of(const Problem& problem, Storage storage, Storage gradients, std::
                                             clock.attention(Work::attention_backward, pairs, kind));
     rows.push_back(row_of(model, kind, storage, clock));
   }
-  const auto widths = static_cast<double>(model.qkv_width() + model.q_width() + model.up_width() +
-                                          model.feed_forward);
+  const auto widths = static_cast<double>(model.qkv_width() + model.q_width());
+  const auto fed =
+      static_cast<double>(model.rows_of_token() * (model.up_width() + model.feed_forward));
   const auto words = static_cast<double>(model.vocabulary);
   // Forward once, backward twice.
-  const double products = clock.products(6 * hidden * tokens * (layers * widths + words));
+  const double products = clock.products(6 * hidden * tokens * (layers * widths + words)) +
+                          clock.fed(6 * hidden * tokens * layers * fed);
   const Bytes states = state_bytes(model, storage, gradients);
   const Bytes pool = pool_bytes(problem);
   const auto room = static_cast<double>(std::max(pool - states, Bytes{}).value);

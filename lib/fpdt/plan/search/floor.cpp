@@ -2,6 +2,7 @@
 #include "fpdt/plan/search/floor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "fpdt/cost/demand.h"
 #include "fpdt/spec/attention_kernels.h"
@@ -43,9 +44,12 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
   Pairs forward, backward;
   const auto qkv = static_cast<double>(model.hidden * model.qkv_width());
   const auto out = static_cast<double>(model.hidden * model.q_width());
-  const auto up = static_cast<double>(model.hidden * model.up_width());
-  const auto down = static_cast<double>(model.hidden * model.feed_forward);
-  double weights = 3 * layers * (qkv + out + up + down);
+  const std::int64_t taken = model.hidden * model.rows_of_token();
+  const auto up = static_cast<double>(taken * model.up_width());
+  const auto down = static_cast<double>(taken * model.feed_forward);
+  const auto router = static_cast<double>(model.hidden * model.experts);
+  double weights = 3 * layers * (qkv + out + router);
+  double fed = 3 * layers * (up + down);  // by the feed-forward
   std::int64_t layer = 0;
   for (const LayerPlace& at : layer_places(strategy, model.layers)) {
     const LayerKind& kind = model.kind_of(layer++);
@@ -59,10 +63,12 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
     const double pairs = most_pairs(problem, shape, kind, shape.chunks) * width;
     forward.of(kind) += pairs + times * most_pairs(problem, shape, kind, repeated) * width;
     backward.of(kind) += pairs;
-    if (rerun) weights += share * qkv + out + up + down;
-    if (model.post_norms) weights += down;  // backward reads it before its norm
+    if (rerun) weights += share * qkv + out + router;
+    if (rerun) fed += up + down;
+    if (model.post_norms) fed += down;  // backward reads it before its norm
     if (choice.recompute == Recompute::keep_all) continue;
-    weights += qkv + up + (model.parallel_residual ? 0 : out);
+    weights += qkv + router + (model.parallel_residual ? 0 : out);
+    fed += up;
   }
   const auto tokens = static_cast<double>(problem.seq_len);
   const auto seconds = [&](Work work, double flops, std::int64_t size, bool own = false) {
@@ -79,10 +85,16 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
     return seconds(work, flops * pairs.in_library, size) +
            (pairs.own > 0 ? seconds(work, flops * pairs.own, size, true) : 0);
   };
-  const double products = 2 * weights * tokens / static_cast<double>(shape.sequence_parallel);
+  const double each = 2 * tokens / static_cast<double>(shape.sequence_parallel);  // flops
+  const std::int64_t rows = shape.extent_product_rows(0);
+  // Those of experts have rates of their own, and fewer rows each.
+  const std::int64_t rows_of_expert =
+      div_ceil(rows * model.rows_of_token(), std::max<std::int64_t>(1, model.experts));
+  if (!model.has_experts()) weights += std::exchange(fed, 0);
   const double once = attention(Work::attention_forward, kForwardFlops, forward) +
                       attention(Work::attention_backward, kBackwardFlops, backward) +
-                      seconds(Work::matmul, products, shape.extent_product_rows(0));
+                      seconds(Work::matmul, each * weights, rows) +
+                      (fed > 0 ? seconds(Work::matmul, each * fed, rows_of_expert, true) : 0);
   constexpr double kMost = 9e18;  // centuries; simulation refuses such a step
   return static_cast<std::int64_t>(
       std::min(once * 1e9 * static_cast<double>(strategy.micro_batches), kMost));

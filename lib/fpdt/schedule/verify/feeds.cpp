@@ -48,7 +48,9 @@ class Feeds {
   void check_feed(const Feed& feed, std::size_t number) {
     const Buffer& buffer = schedule_.buffers[index(feed.buffer)];
     const std::string where = fmt::format("feeds[{}]", number);
-    if (buffer.role != Role::input || buffer.dtype != Dtype::i32) {
+    if (feed.holds == Holds::routes) {
+      findings_.add("S606", where, "routes are made by an op, and not fed");
+    } else if (buffer.role != Role::input || buffer.dtype != Dtype::i32) {
       findings_.add("S606", where, fmt::format("{} is no input of integers", buffer.name));
     } else if (feed.row < 0 || feed.rows < 1 || feed.rows > buffer.rows() ||
                feed.row > buffer.rows() - feed.rows) {

@@ -41,6 +41,13 @@ class OriginRules {
   void rule(const ActivationBackward& op);
   void rule(const LossStatistics& op);
   void rule(const LossGradient& op);
+  void rule(const Route& op);
+  void rule(const RouteBackward& op);
+  void rule(const Dispatch& op);
+  void rule(const Combine& op);
+  void rule(const CombineBackward& op);
+  void rule(const GroupedMatmul& op);
+  void rule(const GroupedGradient& op);
   void rule(const SplitHeads& op);
   void rule(const JoinHeads& op);
   void rule(const Permute& op);
@@ -90,6 +97,12 @@ class OriginRules {
   void require_whole(std::string_view field, const Operand& operand, const OriginRuns& runs);
   // Requires that all operands hold the same tokens, and returns what is known of them.
   OriginRuns same_rows(std::int64_t rows, const std::vector<RowOperand>& operands);
+
+  // Rows of a tile, for `all` rows that belong to it.
+  static OriginRuns of_tile(OriginRuns rows, std::int64_t all);
+  // The rows that were routed, of which all operands hold something.
+  template <class Body>
+  OriginRuns routed(const Body& op, std::vector<RowOperand> operands);
 
   OriginRuns heads_joined(const Permute& op);
   OriginRuns heads_divided(const Permute& op);

@@ -4,7 +4,9 @@
 // feeds against the bounds that the ops state. This file proves that what an op reads as tokens,
 // labels or document starts was fed as such: it comes from inputs, through copies and collectives
 // that change no value, and no input serves two purposes. Document starts must also stay in their
-// rows, since a start is a position.
+// rows, since a start is a position. Routes alone are made by an op, `route`, whatever it reads:
+// what an op reads as routes is what `route` wrote before it in the block, for as many rows and
+// experts.
 //
 // A gradient, of the state table or of an optimizer, is traced back in the same way, to the buffers
 // that ops add to. Each of those ops must say which local rows it sums over, or coverage (S5xx)
@@ -12,6 +14,7 @@
 #include "fpdt/schedule/roles.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -55,6 +58,7 @@ class Roles {
     }
     check_evaluation();
     check_sources();
+    for (const Block& block : schedule_.blocks) check_routes(block);
     for (const State& state : schedule_.states) {
       if (state.kind == kGradient) purposes_.push_back({kGradient, state.buffer});
     }
@@ -89,6 +93,10 @@ class Roles {
   };
 
   void collect(const Block& block, const Op& op) {
+    if (const auto* route = std::get_if<Route>(&op.body)) {
+      purposes_.push_back({word(Holds::routes), route->routes.operand.buffer, &block, &op});
+      return;
+    }
     std::visit([&](const auto& body) { body.fields(body, ReadPurposes(purposes_, block, op)); },
                op.body);
     if (const auto* copy = std::get_if<Copy>(&op.body)) {
@@ -122,7 +130,8 @@ class Roles {
         findings_.add("S601", place_of(block, op),
                       fmt::format("{} is {}, an input, which only the trainer fills", use.field,
                                   written.name));
-      } else if (written.dtype == Dtype::i32 && !moves(op)) {
+      } else if (written.dtype == Dtype::i32 && !moves(op) &&
+                 !std::holds_alternative<Route>(op.body)) {
         findings_.add("S602", place_of(block, op),
                       fmt::format("{} produces the integers of {}, which must come from an input",
                                   body_name(op.body), written.name));
@@ -147,6 +156,40 @@ class Roles {
         }
       }
     }
+  }
+
+  // The constants by which routes are laid out.
+  struct RoutesOf {
+    Operand operand;
+    std::int64_t rows, experts, active;
+    bool operator==(const RoutesOf&) const = default;
+  };
+
+  void check_routes(const Block& block) {
+    std::vector<RoutesOf> made;
+    for (const Op& op : block.ops) {
+      if (const auto* route = std::get_if<Route>(&op.body)) {
+        made.push_back({route->routes.operand, route->rows, route->experts, route->active});
+      } else if (const std::optional<RoutesOf> read = routes_read(op)) {
+        // The last ones are the likely ones.
+        if (std::find(made.rbegin(), made.rend(), *read) != made.rend()) continue;
+        findings_.add("S610", place_of(block, op),
+                      "no route before it in the block wrote these routes, for as many rows and "
+                      "experts");
+      }
+    }
+  }
+
+  static std::optional<RoutesOf> routes_read(const Op& op) {
+    return std::visit(
+        [](const auto& body) -> std::optional<RoutesOf> {
+          if constexpr (requires { Operand{body.routes}; }) {
+            return RoutesOf{body.routes, body.rows, body.experts, body.active};
+          } else {
+            return {};
+          }
+        },
+        op.body);
   }
 
   // Reports integers that are neither inputs nor copies of inputs, such as a state or an output.

@@ -73,6 +73,16 @@ void ShapeTerms::soft_cap(double cap) {
   constant(std::isfinite(cap) && cap >= 0, "cap must be 0 or positive");
 }
 
+bool ShapeTerms::experts(std::int64_t rows, std::int64_t experts, std::int64_t active) {
+  positive({{"rows", rows}, {"experts", experts}, {"active", active}});
+  if (rows < 1 || experts < 1 || active < 1) return false;
+  constant(experts <= kExpertsMost && active <= kActiveMost && active <= experts,
+           fmt::format("at most {} experts, and {} of them active", kExpertsMost, kActiveMost));
+  const bool counts = elements_of({2, rows, active}) <= INT32_MAX - experts;
+  constant(counts, "more pairs of rows and experts than an i32 counts");
+  return counts && experts <= kExpertsMost && active <= experts;
+}
+
 void ShapeTerms::positive(std::initializer_list<NamedConstant> constants) {
   for (const NamedConstant& one : constants) {
     if (one.value < 1) finding("S205", fmt::format("{} is {}", one.name, one.value));

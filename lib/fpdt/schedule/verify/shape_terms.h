@@ -76,6 +76,11 @@ class ShapeTerms {
   void head_norm(const Heads& op);
   void vocabulary(std::int64_t rows, std::int64_t first, std::int64_t count);
 
+  // Whether these constants of routes are usable.
+  bool experts(std::int64_t rows, std::int64_t experts, std::int64_t active);
+  template <class Body>
+  bool routes(const Body& op);
+
   // Pairs of one collective; returns the size of the group, 0 when the pairs do not match.
   std::int64_t pairs(const std::string& group, const std::vector<Operand>& send,
                      const std::vector<Target>& receive, bool reduces);
@@ -108,6 +113,19 @@ void ShapeTerms::head_norm(const Heads& op) {
                op.k_weight.present() == (normed && op.kv_heads > 0),
            "q_weight and k_weight must be given together, for the heads that there are");
   constant(op.epsilon > 0, "epsilon must be positive");
+}
+
+// The integers of Route.
+template <class Body>
+std::int64_t elements_of_routes(const Body& op) {
+  return elements_of({2, op.rows, op.active}) + op.experts;
+}
+
+template <class Body>
+bool ShapeTerms::routes(const Body& op) {
+  if (!experts(op.rows, op.experts, op.active)) return false;
+  reads("routes", op.routes, elements_of_routes(op), Types::i32);
+  return true;
 }
 
 template <class Tile>

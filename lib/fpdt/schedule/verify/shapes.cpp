@@ -193,6 +193,65 @@ void rule(ShapeTerms& t, const LossGradient& op) {
   t.writes("dlogits", op.dlogits, elements_of({op.rows, op.vocab_count}));
 }
 
+void rule(ShapeTerms& t, const Route& op) {
+  if (!t.experts(op.rows, op.experts, op.active)) return;
+  t.reads("logits", op.logits, elements_of({op.rows, op.experts}), Types::f32);
+  t.writes("routes", op.routes, elements_of_routes(op), Types::i32);
+  t.writes("weights", op.weights, elements_of({op.rows, op.active}), Types::f32);
+  t.constant(!op.routes.accumulate && !op.weights.accumulate, "route cannot accumulate");
+}
+
+void rule(ShapeTerms& t, const RouteBackward& op) {
+  if (!t.routes(op)) return;
+  t.reads("logits", op.logits, elements_of({op.rows, op.experts}), Types::f32);
+  t.reads("dweights", op.dweights, elements_of({op.rows, op.active}), Types::f32);
+  t.writes("dlogits", op.dlogits, elements_of({op.rows, op.experts}));
+}
+
+void rule(ShapeTerms& t, const Dispatch& op) {
+  if (!t.routes(op)) return;
+  t.positive({{"width", op.width}});
+  t.reads("x", op.x, elements_of({op.rows, op.width}));
+  t.writes("y", op.y, elements_of({op.rows, op.active, op.width}));
+}
+
+void rule(ShapeTerms& t, const Combine& op) {
+  if (!t.routes(op)) return;
+  t.positive({{"width", op.width}});
+  t.reads("x", op.x, elements_of({op.rows, op.active, op.width}));
+  t.may_read("weights", op.weights, elements_of({op.rows, op.active}), Types::f32);
+  t.may_read("addend", op.addend, elements_of({op.rows, op.width}));
+  t.writes("y", op.y, elements_of({op.rows, op.width}));
+}
+
+void rule(ShapeTerms& t, const CombineBackward& op) {
+  if (!t.routes(op)) return;
+  t.positive({{"width", op.width}});
+  const std::int64_t pairs = elements_of({op.rows, op.active, op.width});
+  t.reads("x", op.x, pairs);
+  t.reads("dx", op.dx, pairs);
+  t.reads("weights", op.weights, elements_of({op.rows, op.active}), Types::f32);
+  t.writes("weighted_x", op.weighted_x, pairs);
+  t.writes("weighted_dx", op.weighted_dx, pairs);
+  t.writes("dweights", op.dweights, elements_of({op.rows, op.active}), Types::f32);
+}
+
+void rule(ShapeTerms& t, const GroupedMatmul& op) {
+  if (!t.routes(op)) return;
+  t.positive({{"n", op.n}, {"k", op.k}});
+  t.reads("a", op.a, elements_of({op.rows, op.active, op.k}));
+  t.reads("b", op.b, elements_of({op.experts, op.n, op.k}));
+  t.writes("out", op.out, elements_of({op.rows, op.active, op.n}));
+}
+
+void rule(ShapeTerms& t, const GroupedGradient& op) {
+  if (!t.routes(op)) return;
+  t.positive({{"n", op.n}, {"k", op.k}});
+  t.reads("dy", op.dy, elements_of({op.rows, op.active, op.n}));
+  t.reads("x", op.x, elements_of({op.rows, op.active, op.k}));
+  t.writes("sum", op.sum, elements_of({op.experts, op.n, op.k}), Types::f32);
+}
+
 void rule(ShapeTerms& t, const Fill& op) {
   if (!op.target.present()) t.missing("target");
   t.constant(!op.target.accumulate, "fill cannot accumulate");

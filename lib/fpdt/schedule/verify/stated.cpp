@@ -29,6 +29,8 @@ class Constants {
   }
   void check(const Embedding& op) { same("scale", op.scale, stated_.embedding_scale); }
   void check(const EmbeddingBackward& op) { same("scale", op.scale, stated_.embedding_scale); }
+  void check(const Route& op) { router(op); }
+  void check(const RouteBackward& op) { router(op); }
   void check(const LossStatistics& op) { same("cap", op.cap, stated_.logits_cap); }
   void check(const LossGradient& op) { same("cap", op.cap, stated_.logits_cap); }
   void check(const AdamW& op) {
@@ -60,6 +62,12 @@ class Constants {
     const bool turns = op.rotary.rotary != 0 || kind_.rotary.rotary != 0;
     if (!turns || op.rotary == kind_.rotary) return;
     findings_.add("S801", where_, "the rotary embedding is not that of the problem");
+  }
+  template <class Op>
+  void router(const Op& op) {
+    same("experts", op.experts, stated_.experts);
+    same("active", op.active, stated_.active_experts);
+    same("normalised", op.normalised, stated_.normalised_experts);
   }
   template <class Tile>
   void tile(const Tile& op) {

@@ -1,0 +1,36 @@
+// Sums the collectives of experts' tensors.
+#include "fpdt/plan/experts_traffic.h"
+
+#include <cmath>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/schedule/traffic.h"
+
+namespace fpdt {
+
+ExpertsTraffic experts_traffic(const Problem& problem, const Strategy& strategy,
+                               const Schedule& schedule) {
+  const ModelSpec& model = problem.model;
+  FPDT_ASSERT(model.has_experts());
+  const auto of_experts = [](const Buffer& buffer) {
+    return buffer.name.ends_with(".up.weight") || buffer.name.ends_with(".down.weight");
+  };
+  ExpertsTraffic sum;
+  const Traffic sent =
+      traffic(schedule, schedule.train, 0, problem.cluster.devices_per_node, of_experts);
+  sum.gathered = sent.node + sent.network;
+  const std::int64_t ranks = geometry(problem, strategy).sequence_parallel;
+  const auto element = static_cast<std::int64_t>(strategy.storage == Storage::f32 ? 4 : 2);
+  sum.tokens_of_rank = div_ceil(problem.seq_len, ranks);
+  const std::int64_t rows = mul(sum.tokens_of_rank, model.layers * model.active_experts);
+  sum.tokens =
+      mul(mul(4 * strategy.micro_batches, rows), model.hidden * element) / ranks * (ranks - 1);
+  if (sum.tokens > 0) {
+    sum.crossing = static_cast<std::int64_t>(
+        std::ceil(static_cast<double>(sum.gathered) * static_cast<double>(sum.tokens_of_rank) /
+                  static_cast<double>(sum.tokens)));
+  }
+  return sum;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,284 @@
+// The router of experts, rows on their way to experts and back, and the products of experts.
+//
+// Every sum has one order: of a row over its choices, of a matrix over its pairs.
+#include <cmath>
+#include <limits>
+
+#include "fpdt/cpu/kernels_matmul.h"
+
+namespace fpdt::cpu {
+namespace {
+
+constexpr float kLeastLogit = -std::numeric_limits<float>::infinity();
+constexpr std::int64_t kTile = 128;   // rows and columns of a tile of a product
+constexpr std::int64_t kDepth = 384;  // terms at a time
+static_assert(2 * kTile * kDepth + kTile * kTile + kPiece <= kThreadFloats);
+static_assert(2 * kExpertsMost + kActiveMost <= kThreadFloats);
+
+// What Route wrote.
+struct Routes {
+  template <class Op>
+  Routes(const Op& op, const Frame& frame)
+      : pairs(op.rows * op.active),
+        experts(op.experts),
+        sources(integers(frame.view(op, op.routes), 0, 2 * pairs + op.experts)),
+        slots(sources + pairs),
+        ends(slots + pairs) {}
+  [[nodiscard]] Range pairs_of(std::int64_t expert) const {
+    return {expert == 0 ? 0 : ends[expert - 1], ends[expert]};
+  }
+  [[nodiscard]] std::int64_t expert_of(std::int64_t entry) const {
+    return std::upper_bound(ends, ends + experts, slots[entry]) - ends;
+  }
+  std::int64_t pairs, experts;
+  const std::int32_t *sources, *slots, *ends;
+};
+
+// Chooses the experts of a row. `taken` has a mark for each expert.
+void choose(const float* logits, std::int64_t experts, std::int64_t active, std::int32_t* chosen,
+            float* taken) {
+  std::fill_n(taken, experts, 0.0F);
+  for (std::int64_t j = 0; j < active; ++j) {
+    std::int64_t best = -1;
+    float most = kLeastLogit;
+    for (std::int64_t e = 0; e < experts; ++e) {
+      const float value = std::isnan(logits[e]) ? kLeastLogit : logits[e];
+      if (taken[e] != 0 || (best >= 0 && !(value > most))) continue;
+      best = e;
+      most = value;
+    }
+    taken[best] = 1;
+    chosen[j] = static_cast<std::int32_t>(best);
+  }
+}
+
+// The probability of each expert. A NaN makes all of them NaN.
+void softmax(const float* logits, std::int64_t experts, float* p) {
+  float most = kLeastLogit, sum = 0;
+  for (std::int64_t e = 0; e < experts; ++e) most = std::max(most, logits[e]);
+  for (std::int64_t e = 0; e < experts; ++e) sum += p[e] = exponential(logits[e] - most);
+  for (std::int64_t e = 0; e < experts; ++e) p[e] /= sum;
+}
+
+// Entries in order of expert, then row: a counting sort. `slots` holds the choices before.
+void sort_entries(std::int32_t* sources, std::int32_t* slots, std::int32_t* ends,
+                  std::int64_t pairs, std::int64_t experts) {
+  std::fill_n(ends, experts, 0);
+  for (std::int64_t i = 0; i < pairs; ++i) ++ends[slots[i]];
+  std::int32_t before = 0;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    const std::int32_t count = ends[e];
+    ends[e] = before;  // where the next pair of the expert goes
+    before += count;
+  }
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    const std::int32_t pair = ends[slots[i]]++;
+    sources[pair] = static_cast<std::int32_t>(i);
+    slots[i] = pair;
+  }
+}
+
+struct GroupedOperands {
+  View a, b, out;
+};
+
+// A tile of one expert's product, over the whole of k in order.
+void multiply_tile(const GroupedMatmul& op, const GroupedOperands& views, std::int64_t expert,
+                   Range rows, Range columns, float* scratch) {
+  float* const a_buffer = scratch;
+  float* const b_buffer = a_buffer + kTile * kDepth;
+  float* const sums = b_buffer + kTile * kDepth;
+  const Layout layout = op.transpose_b ? Layout::transposed : Layout::plain;
+  for (std::int64_t at = 0; at < op.k; at += kDepth) {
+    const std::int64_t depth = std::min(kDepth, op.k - at);
+    const Block a = block_of(views.a, op.k, rows.first, rows.count(), at, depth, a_buffer);
+    const Block b = op.transpose_b ? block_of(views.b, op.k, expert * op.n + columns.first,
+                                              columns.count(), at, depth, b_buffer)
+                                   : block_of(views.b, op.n, expert * op.k + at, depth,
+                                              columns.first, columns.count(), b_buffer);
+    const auto sum = at == 0 ? multiply : multiply_add;
+    sum(Layout::plain, a, layout, b, rows.count(), columns.count(), depth, sums, columns.count());
+  }
+  for (std::int64_t i = 0; i < rows.count(); ++i) {
+    store(views.out, (rows.first + i) * op.n + columns.first, columns.count(),
+          sums + i * columns.count());
+  }
+}
+
+// Adds the terms of an expert's pairs to a tile of the sum of its matrix.
+void add_tile(const GroupedGradient& op, const GroupedOperands& views, std::int64_t expert,
+              Range pairs, Range rows, Range columns, float* scratch) {
+  float* const a_buffer = scratch;
+  float* const b_buffer = a_buffer + kTile * kDepth;
+  float* const sums = b_buffer + kTile * kDepth;
+  for (std::int64_t at = pairs.first; at < pairs.end; at += kDepth) {
+    const std::int64_t depth = std::min(kDepth, pairs.end - at);
+    const Block dy = block_of(views.a, op.n, at, depth, rows.first, rows.count(), a_buffer);
+    const Block x = block_of(views.b, op.k, at, depth, columns.first, columns.count(), b_buffer);
+    const auto sum = at == pairs.first ? multiply : multiply_add;
+    sum(Layout::transposed, dy, Layout::plain, x, rows.count(), columns.count(), depth, sums,
+        columns.count());
+  }
+  for (std::int64_t i = 0; i < rows.count(); ++i) {
+    store(views.out, (expert * op.n + rows.first + i) * op.k + columns.first, columns.count(),
+          sums + i * columns.count());
+  }
+}
+
+}  // namespace
+
+void execute(const Route& op, const Frame& frame) {
+  const View logits = frame.view(op, op.logits);
+  const View weights = frame.view(op, op.weights);
+  const View routes = frame.view(op, op.routes);
+  const std::int64_t pairs = op.rows * op.active;
+  FPDT_ASSERT(routes.dtype == Dtype::i32 && routes.elements >= 2 * pairs + op.experts);
+  auto* const sources = reinterpret_cast<std::int32_t*>(routes.data);
+  std::int32_t* const slots = sources + pairs;
+  for_each_row(frame, op.rows, op.experts, [&](std::int64_t row, std::int32_t worker) {
+    float* const p = frame.scratch(worker);
+    float* const w = p + op.experts;
+    std::int32_t* const own = slots + row * op.active;
+    const float* values = load(logits, row * op.experts, op.experts, w + op.active);
+    choose(values, op.experts, op.active, own, p);
+    softmax(values, op.experts, p);
+    float sum = 0;
+    for (std::int64_t j = 0; j < op.active; ++j) sum += w[j] = p[own[j]];
+    for (std::int64_t j = 0; op.normalised && j < op.active; ++j) w[j] /= sum;
+    store(weights, row * op.active, op.active, w);
+  });
+  sort_entries(sources, slots, slots + pairs, pairs, op.experts);
+}
+
+// Of the logit of a chosen expert: w (dw - sum of w dw). Where weights are not normalised, w is
+// the probability, and that of every other expert takes part in the softmax as well. One expert
+// alone, of weight 1, has no gradient, exactly.
+void execute(const RouteBackward& op, const Frame& frame) {
+  const View logits = frame.view(op, op.logits);
+  const View dweights = frame.view(op, op.dweights);
+  const View dlogits = frame.view(op, op.dlogits);
+  const Routes routes(op, frame);
+  for_each_row(frame, op.rows, op.experts, [&](std::int64_t row, std::int32_t worker) {
+    float* const p = frame.scratch(worker);
+    float* const dw = p + op.experts;  // of each expert
+    softmax(load(logits, row * op.experts, op.experts, dw), op.experts, p);
+    std::fill_n(dw, op.experts, 0.0F);
+    float mass = 0, mean = 0;
+    for (std::int64_t j = 0; j < op.active; ++j) mass += p[routes.expert_of(row * op.active + j)];
+    for (std::int64_t j = 0; j < op.active; ++j) {
+      const std::int64_t entry = row * op.active + j;
+      const std::int64_t e = routes.expert_of(entry);
+      dw[e] = load_scalar(dweights, entry);
+      if (op.normalised) p[e] /= mass;
+      mean += p[e] * dw[e];
+    }
+    if (op.normalised) {
+      for (std::int64_t j = 0; j < op.active; ++j) {
+        const std::int64_t e = routes.expert_of(row * op.active + j);
+        dw[e] = p[e] * (dw[e] - mean);
+      }
+    } else {
+      for (std::int64_t e = 0; e < op.experts; ++e) dw[e] = p[e] * (dw[e] - mean);
+    }
+    store(dlogits, row * op.experts, op.experts, dw);
+  });
+}
+
+void execute(const Dispatch& op, const Frame& frame) {
+  const View x = frame.view(op, op.x);
+  const View y = frame.view(op, op.y);
+  const Routes routes(op, frame);
+  for_each_row(frame, routes.pairs, op.width, [&](std::int64_t pair, std::int32_t worker) {
+    const std::int64_t row = routes.sources[pair] / op.active;
+    for_each_in_row(op.width, [&](std::int64_t at, std::int64_t n) {
+      store(y, pair * op.width + at, n, load(x, row * op.width + at, n, frame.scratch(worker)));
+    });
+  });
+}
+
+void execute(const Combine& op, const Frame& frame) {
+  const View x = frame.view(op, op.x);
+  const View weights = frame.view(op, op.weights);
+  const View addend = frame.view(op, op.addend);
+  const View y = frame.view(op, op.y);
+  const Routes routes(op, frame);
+  for_each_row(frame, op.rows, op.width, [&](std::int64_t row, std::int32_t worker) {
+    float* const sum = frame.scratch(worker);
+    float* const buffer = sum + kPiece;
+    for_each_in_row(op.width, [&](std::int64_t at, std::int64_t n) {
+      std::fill_n(sum, n, 0.0F);
+      for (std::int64_t j = 0; j < op.active; ++j) {
+        const std::int64_t entry = row * op.active + j;
+        const float* values = load(x, routes.slots[entry] * op.width + at, n, buffer);
+        const float w = present(weights) ? load_scalar(weights, entry) : 1.0F;
+        for (std::int64_t i = 0; i < n; ++i) sum[i] += w * values[i];
+      }
+      if (present(addend)) {
+        const float* more = load(addend, row * op.width + at, n, buffer);
+        for (std::int64_t i = 0; i < n; ++i) sum[i] += more[i];
+      }
+      store(y, row * op.width + at, n, sum);
+    });
+  });
+}
+
+void execute(const CombineBackward& op, const Frame& frame) {
+  const View x = frame.view(op, op.x);
+  const View dx = frame.view(op, op.dx);
+  const View weights = frame.view(op, op.weights);
+  const View weighted_x = frame.view(op, op.weighted_x);
+  const View weighted_dx = frame.view(op, op.weighted_dx);
+  const View dweights = frame.view(op, op.dweights);
+  const Routes routes(op, frame);
+  for_each_row(frame, routes.pairs, op.width, [&](std::int64_t pair, std::int32_t worker) {
+    float* const a_buffer = frame.scratch(worker);
+    float* const b_buffer = a_buffer + kPiece;
+    float* const out = b_buffer + kPiece;
+    const std::int64_t entry = routes.sources[pair];
+    const float w = load_scalar(weights, entry);
+    float dot = 0;
+    for_each_in_row(op.width, [&](std::int64_t at, std::int64_t n) {
+      const float* a = load(x, pair * op.width + at, n, a_buffer);
+      const float* b = load(dx, pair * op.width + at, n, b_buffer);
+      dot += lane_sum(n, [a, b](std::int64_t i) { return a[i] * b[i]; });
+      for (std::int64_t i = 0; i < n; ++i) out[i] = w * a[i];
+      store(weighted_x, pair * op.width + at, n, out);
+      for (std::int64_t i = 0; i < n; ++i) out[i] = w * b[i];
+      store(weighted_dx, pair * op.width + at, n, out);
+    });
+    store(dweights, entry, 1, &dot);
+  });
+}
+
+void execute(const GroupedMatmul& op, const Frame& frame) {
+  const GroupedOperands views{frame.view(op, op.a), frame.view(op, op.b), frame.view(op, op.out)};
+  const Routes routes(op, frame);
+  const std::int64_t column_tiles = div_ceil(op.n, kTile);
+  frame.pool.for_each(op.experts * column_tiles, [&](std::int64_t task, std::int32_t worker) {
+    const std::int64_t expert = task / column_tiles;
+    const Range pairs = routes.pairs_of(expert);
+    const Range columns = block_range(task % column_tiles, kTile, op.n);
+    for (std::int64_t at = pairs.first; at < pairs.end; at += kTile) {
+      multiply_tile(op, views, expert, {at, std::min(pairs.end, at + kTile)}, columns,
+                    frame.scratch(worker));
+    }
+  });
+}
+
+void execute(const GroupedGradient& op, const Frame& frame) {
+  const GroupedOperands views{frame.view(op, op.dy), frame.view(op, op.x), frame.view(op, op.sum)};
+  const Routes routes(op, frame);
+  clear_written(frame, views.out, op.experts * op.n * op.k);
+  const std::int64_t row_tiles = div_ceil(op.n, kTile), column_tiles = div_ceil(op.k, kTile);
+  const std::int64_t tiles = row_tiles * column_tiles;
+  frame.pool.for_each(op.experts * tiles, [&](std::int64_t task, std::int32_t worker) {
+    const std::int64_t expert = task / tiles;
+    const Range pairs = routes.pairs_of(expert);
+    if (pairs.empty()) return;
+    const Range rows = block_range(task % tiles / column_tiles, kTile, op.n);
+    const Range columns = block_range(task % column_tiles, kTile, op.k);
+    add_tile(op, views, expert, pairs, rows, columns, frame.scratch(worker));
+  });
+}
+
+}  // namespace fpdt::cpu

@@ -1,0 +1,39 @@
+// The integers that Route writes, as kernels see them (op.h describes them).
+#pragma once
+
+#include <cstdint>
+
+#include "fpdt/cuda/device.h"
+#include "fpdt/schedule/op.h"
+
+namespace fpdt::cuda {
+
+// A copy of this struct is an argument of a kernel.
+struct Routes {
+  const std::int32_t* sources;  // [pairs]
+  const std::int32_t* slots;    // [pairs]
+  const std::int32_t* ends;     // [experts]
+  std::int64_t pairs;
+  int experts, active;
+
+  __device__ __forceinline__ std::int64_t begin(int expert) const {
+    return expert == 0 ? 0 : ends[expert - 1];
+  }
+};
+
+// The integers of an op, if `View` holds all of them.
+template <class Op>
+Routes routes_of(const Op& op, const View& view) {
+  const std::int64_t pairs = op.rows * op.active;
+  FPDT_ASSERT(view.dtype == Dtype::i32 && view.elements >= 2 * pairs + op.experts);
+  FPDT_ASSERT(op.experts <= kExpertsMost && op.active <= kActiveMost && op.active <= op.experts);
+  const auto* sources = elements<const std::int32_t>(view);
+  return {sources,
+          sources + pairs,
+          sources + 2 * pairs,
+          pairs,
+          static_cast<int>(op.experts),
+          static_cast<int>(op.active)};
+}
+
+}  // namespace fpdt::cuda

@@ -1,0 +1,129 @@
+// Experts token by token.
+#include "fpdt/reference/experts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "fpdt/reference/activation.h"
+#include "fpdt/reference/linear.h"
+
+namespace fpdt::reference {
+namespace {
+
+Matrix part(const Matrix& all, std::size_t index, std::size_t size) {
+  const auto first = all.begin() + static_cast<std::ptrdiff_t>(index * size);
+  return {first, first + static_cast<std::ptrdiff_t>(size)};
+}
+
+void add_part(Matrix& all, std::size_t index, const Matrix& values) {
+  for (std::size_t i = 0; i < values.size(); ++i) all[index * values.size() + i] += values[i];
+}
+
+// What one token has taken.
+struct Choice {
+  Matrix p;                         // [X], softmax of all logits
+  std::vector<std::size_t> chosen;  // [k]
+  Matrix weights;                   // [k]
+};
+
+Choice choose(const ModelSpec& model, const Matrix& logits) {
+  Choice choice;
+  const double most = *std::max_element(logits.begin(), logits.end());
+  for (const double logit : logits) choice.p.push_back(std::exp(logit - most));
+  const double sum = std::accumulate(choice.p.begin(), choice.p.end(), 0.0);
+  for (double& value : choice.p) value /= sum;
+  std::vector<std::size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  order.resize(size(model.active_experts));
+  choice.chosen = order;
+  double taken = 0;
+  for (const std::size_t e : order) taken += choice.p[e];
+  for (const std::size_t e : order) {
+    choice.weights.push_back(model.normalised_experts ? choice.p[e] / taken : choice.p[e]);
+  }
+  return choice;
+}
+
+// One expert on one token.
+struct Expert {
+  Matrix up, down;  // its matrices
+  Matrix hidden, act, out;
+};
+
+Expert run(const ModelSpec& model, const Matrix& n, const ExpertWeights& weights, std::size_t e) {
+  Expert one;
+  one.up = part(weights.up, e, size(model.up_width() * model.hidden));
+  one.down = part(weights.down, e, size(model.hidden * model.feed_forward));
+  one.hidden = linear(n, one.up, {}, size(model.hidden));
+  one.act = activation(model.activation, one.hidden, size(model.feed_forward));
+  one.out = linear(one.act, one.down, {}, size(model.feed_forward));
+  return one;
+}
+
+}  // namespace
+
+Matrix experts(const ModelSpec& model, const Matrix& n, const ExpertWeights& weights) {
+  const std::size_t hidden = size(model.hidden);
+  Matrix y(n.size());
+  for (std::size_t t = 0; t < n.size() / hidden; ++t) {
+    const Matrix row = part(n, t, hidden);
+    const Choice choice = choose(model, linear(row, weights.router, {}, hidden));
+    for (std::size_t j = 0; j < choice.chosen.size(); ++j) {
+      const Matrix out = run(model, row, weights, choice.chosen[j]).out;
+      for (std::size_t i = 0; i < hidden; ++i) y[t * hidden + i] += choice.weights[j] * out[i];
+    }
+  }
+  return y;
+}
+
+// With w the weights of the chosen experts and dw_j = dy . out_j, the gradient of a logit is
+//   w_e (dw_e - sum_j w_j dw_j)  of a chosen one, if weights are normalised, else
+//   p_e ([e chosen] dw_e - sum_j p_j dw_j)  of any.
+ExpertGradients experts_backward(const ModelSpec& model, const Matrix& n,
+                                 const ExpertWeights& weights, const Matrix& dy) {
+  const std::size_t hidden = size(model.hidden);
+  ExpertGradients d{Matrix(n.size()), Matrix(weights.router.size()), Matrix(weights.up.size()),
+                    Matrix(weights.down.size())};
+  for (std::size_t t = 0; t < n.size() / hidden; ++t) {
+    const Matrix row = part(n, t, hidden);
+    const Matrix g = part(dy, t, hidden);
+    const Choice choice = choose(model, linear(row, weights.router, {}, hidden));
+    Matrix dw(choice.p.size());
+    double mean = 0;
+    for (std::size_t j = 0; j < choice.chosen.size(); ++j) {
+      const std::size_t e = choice.chosen[j];
+      const Expert one = run(model, row, weights, e);
+      Matrix dout = g;
+      for (double& value : dout) value *= choice.weights[j];
+      const LinearGradients down =
+          linear_backward(one.act, one.down, dout, size(model.feed_forward));
+      const LinearGradients up = linear_backward(
+          row, one.up,
+          activation_backward(model.activation, one.hidden, down.x, size(model.feed_forward)),
+          hidden);
+      add_part(d.down, e, down.weight);
+      add_part(d.up, e, up.weight);
+      add_part(d.n, t, up.x);
+      dw[e] = std::inner_product(g.begin(), g.end(), one.out.begin(), 0.0);
+      mean += choice.weights[j] * dw[e];
+    }
+    Matrix dlogits(dw.size());
+    if (model.normalised_experts) {
+      for (std::size_t j = 0; j < choice.chosen.size(); ++j) {
+        const std::size_t e = choice.chosen[j];
+        dlogits[e] = choice.weights[j] * (dw[e] - mean);
+      }
+    } else {
+      for (std::size_t e = 0; e < dw.size(); ++e) dlogits[e] = choice.p[e] * (dw[e] - mean);
+    }
+    const LinearGradients router = linear_backward(row, weights.router, dlogits, hidden);
+    add_to(d.router, router.weight);
+    add_part(d.n, t, router.x);
+  }
+  return d;
+}
+
+}  // namespace fpdt::reference

@@ -1,0 +1,349 @@
+// The router of experts, and rows on their way to experts and back, against plain loops.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "experts_case.h"
+
+namespace fpdt {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// A softmax in double: of a row's logits.
+std::vector<double> softmax(const std::vector<double>& logits, std::int64_t row,
+                            std::int64_t experts) {
+  std::vector<double> p(logits.begin() + row * experts, logits.begin() + (row + 1) * experts);
+  const double most = *std::max_element(p.begin(), p.end());
+  double sum = 0;
+  for (double& value : p) sum += value = std::exp(value - most);
+  for (double& value : p) value /= sum;
+  return p;
+}
+
+// Whether a softmax of the row is a number.
+bool is_sound(const std::vector<double>& logits, std::int64_t row, std::int64_t experts) {
+  bool finite = false;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    const double logit = logits[index(row * experts + e)];
+    if (std::isnan(logit) || logit == kInfinity) return false;
+    finite = finite || std::isfinite(logit);
+  }
+  return finite;
+}
+
+// Relative error of a weight: of e^x, x in [-36, 0], in the numerator and in the sum, 36 units from
+// the rounding of x and 4 from the function; `experts` additions; a division. Normalising adds
+// `active` weights of this error and divides.
+double error_of_weight(const Layer& layer) {
+  const double probability = 2 * (36 + 4) + static_cast<double>(layer.experts) + 1;
+  return (2 * probability + static_cast<double>(layer.active) + 1) * kUnit;
+}
+
+void check_route(const Layer& layer, const std::vector<double>& numbers, bool normalised) {
+  SCOPED_TRACE(testing::Message() << layer << ", normalised " << normalised);
+  KernelCase memory;
+  Route op;
+  layer.set(op), op.normalised = normalised;
+  op.logits = memory.put(Dtype::f32, numbers);
+  op.routes = memory.write(Dtype::i32, 2 * layer.pairs() + layer.experts);
+  op.weights = memory.write(Dtype::f32, layer.pairs());
+  memory.run(op);
+  const auto logits = memory.values(op.logits);
+  const Choices choices(layer, logits);
+  EXPECT_EQ(memory.values(op.routes), choices.integers());
+
+  const auto weights = memory.values(op.weights);
+  std::vector<double> got;
+  std::vector<Expected> expected;
+  for (std::int64_t row = 0; row < layer.rows; ++row) {
+    const auto p = softmax(logits, row, layer.experts);
+    double mass = 0;
+    for (std::int64_t j = 0; j < layer.active; ++j) {
+      mass += p[index(choices.expert_of_entry[index(row * layer.active + j)])];
+    }
+    for (std::int64_t j = row * layer.active; j < (row + 1) * layer.active; ++j) {
+      if (!is_sound(logits, row, layer.experts)) {
+        EXPECT_TRUE(std::isnan(weights[index(j)])) << "row " << row;
+        continue;
+      }
+      const double w = p[index(choices.expert_of_entry[index(j)])] / (normalised ? mass : 1);
+      got.push_back(weights[index(j)]);
+      expected.push_back({w, error_of_weight(layer) * w});
+    }
+  }
+  expect_close(got, expected, Dtype::f32);
+}
+
+TEST(RouteKernel, ChoosesTheLargest) {
+  for (const bool normalised : {false, true}) {
+    for (const Layer layer :
+         {Layer{1, 1, 1}, Layer{9, 8, 1}, Layer{150, 8, 2}, Layer{7, 5, 5}, Layer{37, 65, 8},
+          Layer{33, 128, 8}, Layer{3, 300, 64}, Layer{2, 1024, 7}}) {
+      for (const Spread spread : {Spread::even, Spread::together}) {
+        KernelCase memory(static_cast<std::uint32_t>(layer.experts));
+        check_route(layer, logits_of(memory, layer, spread), normalised);
+      }
+    }
+  }
+}
+
+// More entries than a block sorts at a time.
+TEST(RouteKernel, SortsManyRows) {
+  KernelCase memory;
+  const Layer layer{1500, 6, 2};
+  check_route(layer, logits_of(memory, layer, Spread::even), true);
+  check_route({1025, 2, 1}, memory.random(2050), false);
+}
+
+TEST(RouteKernel, BreaksTiesInOrderOfTheExperts) {
+  for (const std::int64_t experts : {7, 40, 100}) {
+    const Layer layer{12, experts, 4};
+    std::vector<double> logits;
+    for (std::int64_t i = 0; i < layer.rows * experts; ++i) {
+      // Three values, and zeros of both signs, which are equal.
+      logits.push_back(static_cast<double>(i * i % 3 - 1) * (i % 2 == 0 ? 1.0 : -1.0));
+    }
+    check_route(layer, logits, true);
+    check_route(layer, std::vector<double>(logits.size(), -0.5), false);
+  }
+}
+
+TEST(RouteKernel, KeepsRoutesInRangeWhateverTheLogitsAre) {
+  const double nan = std::nan("");
+  for (const std::int64_t experts : {5, 70}) {
+    for (const std::int64_t active : {1, 3, 5}) {
+      const Layer layer{9, experts, active};
+      KernelCase memory;
+      std::vector<double> logits = logits_of(memory, layer, Spread::even);
+      const auto at = [&](std::int64_t row, std::int64_t expert) -> double& {
+        return logits[index(row * experts + expert)];
+      };
+      for (std::int64_t e = 0; e < experts; ++e) {
+        at(1, e) = nan;
+        at(2, e) = -kInfinity;
+        at(3, e) = kInfinity;
+        if (e != 2) at(4, e) = -kInfinity;
+        if (e > 0) at(5, e) = e % 2 == 0 ? nan : -kInfinity;
+      }
+      at(6, 3) = nan;
+      at(7, 1) = kInfinity;
+      at(7, 4) = kInfinity;
+      at(8, 0) = -kInfinity;
+      check_route(layer, logits, true);
+      check_route(layer, logits, false);
+    }
+  }
+}
+
+struct RouterGradient {
+  Layer layer;
+  Spread spread = Spread::even;
+  Dtype dtype = Dtype::f32;
+  bool normalised = true, accumulate = false, poisoned = false;
+};
+
+void check_route_gradient(const RouterGradient& s) {
+  const Layer& layer = s.layer;
+  SCOPED_TRACE(testing::Message() << layer << ", normalised " << s.normalised);
+  KernelCase memory;
+  RouteBackward op;
+  layer.set(op), op.normalised = s.normalised;
+  auto logits = logits_of(memory, layer, s.spread);
+  if (s.poisoned) logits[index(layer.experts)] = std::nan("");
+  const Choices choices(layer, logits);
+  op.logits = memory.put(Dtype::f32, logits);
+  op.routes = memory.put(Dtype::i32, choices.integers());
+  op.dweights = memory.put_random(Dtype::f32, layer.pairs());
+  const std::int64_t count = layer.rows * layer.experts;
+  op.dlogits = s.accumulate ? memory.accumulate(s.dtype, count) : memory.write(s.dtype, count);
+  const auto before = memory.values(op.dlogits), dweights = memory.values(op.dweights);
+  memory.run(op);
+
+  // Its terms have the error of weights, and `active` more units from their sum.
+  const double error = 2 * error_of_weight(layer) + static_cast<double>(layer.active + 4) * kUnit;
+  const auto dlogits = memory.values(op.dlogits);
+  std::vector<double> got;
+  std::vector<Expected> expected;
+  for (std::int64_t row = 0; row < layer.rows; ++row) {
+    const auto p = softmax(logits, row, layer.experts);
+    std::vector<double> dw(p.size());
+    std::vector<bool> chosen(p.size());
+    double mass = 0, mean = 0, magnitude = 0;
+    for (std::int64_t j = row * layer.active; j < (row + 1) * layer.active; ++j) {
+      const auto e = index(choices.expert_of_entry[index(j)]);
+      chosen[e] = true, dw[e] = dweights[index(j)];
+      mass += p[e], mean += p[e] * dw[e], magnitude += p[e] * std::abs(dw[e]);
+    }
+    if (!s.normalised) mass = 1;
+    for (std::size_t e = 0; e < p.size(); ++e) {
+      const std::size_t at = index(row * layer.experts) + e;
+      if (s.poisoned && row == 1) {
+        EXPECT_TRUE(!chosen[e] || std::isnan(dlogits[at])) << e;
+        continue;
+      }
+      const bool counts = chosen[e] || !s.normalised;
+      Expected one;
+      if (counts) one.value = p[e] / mass * (dw[e] - mean / mass);
+      if (counts) one.error = error * p[e] / mass * (std::abs(dw[e]) + magnitude / mass);
+      if (s.accumulate) one.value += before[at], one.error += kUnit * std::abs(one.value);
+      got.push_back(dlogits[at]), expected.push_back(one);
+    }
+  }
+  expect_close(got, expected, s.dtype);
+}
+
+TEST(RouteBackwardKernel, IsTheGradientOfTheWeights) {
+  for (const bool normalised : {false, true}) {
+    for (const Layer layer :
+         {Layer{1, 1, 1}, Layer{9, 8, 1}, Layer{19, 8, 2}, Layer{7, 5, 5}, Layer{12, 65, 8},
+          Layer{33, 128, 8}, Layer{3, 300, 64}, Layer{2, 1024, 7}}) {
+      check_route_gradient({layer, Spread::even, Dtype::f32, normalised});
+      check_route_gradient({layer, Spread::together, Dtype::bf16, normalised});
+      check_route_gradient({layer, Spread::even, Dtype::f32, normalised, true});
+    }
+    check_route_gradient({{9, 8, 2}, Spread::even, Dtype::bf16, normalised, true});
+    check_route_gradient({{9, 8, 2}, Spread::even, Dtype::f32, normalised, false, true});
+  }
+}
+
+// Rows of several layers, widths and types.
+struct RowsCase {
+  Layer layer;
+  std::int64_t width;
+  Dtype from = Dtype::f32, to = Dtype::f32;
+  Spread spread = Spread::even;
+};
+
+std::ostream& operator<<(std::ostream& out, const RowsCase& s) {
+  return out << s.layer << ", width " << s.width << ", " << word(s.from) << " to " << word(s.to);
+}
+
+const std::vector<RowsCase>& rows_cases() {
+  static const std::vector<RowsCase> all = [] {
+    std::vector<RowsCase> cases;
+    for (const Dtype from : {Dtype::f32, Dtype::bf16}) {
+      for (const Dtype to : {Dtype::f32, Dtype::bf16}) {
+        cases.push_back({{1, 1, 1}, 1, from, to});
+        cases.push_back({{19, 6, 2}, 37, from, to});
+        cases.push_back({{5, 4, 4}, 152, from, to, Spread::together});
+        cases.push_back({{6, 70, 3}, 1304, from, to});
+      }
+      cases.push_back({{3, 66, 33}, 24, from, from, Spread::together});
+      cases.push_back({{4, 3, 2}, 2100, from, from});
+    }
+    return cases;
+  }();
+  return all;
+}
+
+TEST(DispatchKernel, CopiesRowsToTheirPairs) {
+  for (const RowsCase& s : rows_cases()) {
+    for (const bool accumulate : {false, true}) {
+      SCOPED_TRACE(testing::Message() << s);
+      ExpertsCase rows(s.layer, s.spread);
+      Dispatch op;
+      rows.set(op);
+      op.width = s.width;
+      op.x = rows.memory.put_random(s.from, s.layer.rows * s.width);
+      op.y = rows.target(s.to, s.layer.pairs() * s.width, accumulate);
+      const auto x = rows.memory.values(op.x), before = rows.memory.values(op.y);
+      rows.memory.run(op);
+      std::vector<double> y;
+      for (std::int64_t i = 0; i < s.layer.pairs() * s.width; ++i) {
+        const std::int64_t row = rows.choices.entry_of_pair[index(i / s.width)] / s.layer.active;
+        y.push_back(x[index(row * s.width + i % s.width)]);
+        if (accumulate) y.back() += before[index(i)];
+      }
+      // A sum of two is at most 2, and is rounded to f32 before it is rounded to its type.
+      expect_close(rows.memory.values(op.y), y, accumulate ? 2 * kUnit : 0, s.to);
+    }
+  }
+}
+
+void check_combine(const RowsCase& s, bool weighted, bool added, bool accumulate) {
+  SCOPED_TRACE(testing::Message() << s << ", weighted " << weighted << ", added " << added
+                                  << ", accumulate " << accumulate);
+  ExpertsCase rows(s.layer, s.spread);
+  Combine op;
+  rows.set(op);
+  op.width = s.width;
+  op.x = rows.memory.put_random(s.from, s.layer.pairs() * s.width);
+  if (weighted) op.weights = rows.memory.put_random(Dtype::f32, s.layer.pairs());
+  if (added) op.addend = rows.memory.put_random(s.to, s.layer.rows * s.width);
+  op.y = rows.target(s.to, s.layer.rows * s.width, accumulate);
+  const auto x = rows.memory.values(op.x), before = rows.memory.values(op.y);
+  std::vector<double> weights(index(s.layer.pairs()), 1.0), addend(before.size(), 0.0);
+  if (weighted) weights = rows.memory.values(op.weights);
+  if (added) addend = rows.memory.values(op.addend);
+  rows.memory.run(op);
+  std::vector<Expected> y;
+  for (std::int64_t i = 0; i < s.layer.rows * s.width; ++i) {
+    double sum = 0, magnitude = 0;
+    const auto add = [&](double term) { sum += term, magnitude += std::abs(term); };
+    for (std::int64_t j = 0; j < s.layer.active; ++j) {
+      const std::int64_t entry = i / s.width * s.layer.active + j;
+      const std::int64_t pair = rows.choices.pair_of_entry[index(entry)];
+      add(weights[index(entry)] * x[index(pair * s.width + i % s.width)]);
+    }
+    add(addend[index(i)]);
+    if (accumulate) add(before[index(i)]);
+    y.push_back({sum, static_cast<double>(s.layer.active + 3) * kUnit * magnitude});
+  }
+  expect_close(rows.memory.values(op.y), y, s.to);
+}
+
+TEST(CombineKernel, AddsTheRowsOfThePairs) {
+  for (const RowsCase& s : rows_cases()) {
+    check_combine(s, true, true, false);
+    check_combine(s, true, false, false);
+    check_combine(s, false, false, true);
+  }
+  check_combine({{19, 6, 2}, 40, Dtype::bf16, Dtype::bf16}, true, true, true);
+  check_combine({{19, 6, 2}, 40, Dtype::bf16, Dtype::bf16}, false, true, false);
+}
+
+TEST(CombineBackwardKernel, WeighsRowsAndMultipliesThem) {
+  for (const RowsCase& s : rows_cases()) {
+    for (const bool accumulate : {false, true}) {
+      SCOPED_TRACE(testing::Message() << s << ", accumulate " << accumulate);
+      ExpertsCase rows(s.layer, s.spread);
+      KernelCase& memory = rows.memory;
+      const std::int64_t count = s.layer.pairs() * s.width;
+      CombineBackward op;
+      rows.set(op);
+      op.width = s.width;
+      op.x = memory.put_random(s.from, count);
+      op.dx = memory.put_random(s.from, count);
+      op.weights = memory.put_random(Dtype::f32, s.layer.pairs());
+      op.weighted_x = rows.target(s.to, count, accumulate);
+      op.weighted_dx = rows.target(s.to, count, accumulate);
+      op.dweights = rows.target(Dtype::f32, s.layer.pairs(), accumulate);
+      const auto x = memory.values(op.x), dx = memory.values(op.dx);
+      const auto weights = memory.values(op.weights);
+      const auto old_x = memory.values(op.weighted_x), old_dx = memory.values(op.weighted_dx);
+      const auto old = memory.values(op.dweights);
+      memory.run(op);
+      std::vector<double> weighted_x, weighted_dx;
+      std::vector<Expected> dweights(old.size());
+      for (std::int64_t pair = 0; pair < s.layer.pairs(); ++pair) {
+        const auto entry = index(rows.choices.entry_of_pair[index(pair)]);
+        double sum = accumulate ? old[entry] : 0, magnitude = std::abs(sum);
+        for (std::size_t i = index(pair * s.width); i < index((pair + 1) * s.width); ++i) {
+          weighted_x.push_back(weights[entry] * x[i] + (accumulate ? old_x[i] : 0));
+          weighted_dx.push_back(weights[entry] * dx[i] + (accumulate ? old_dx[i] : 0));
+          sum += x[i] * dx[i];
+          magnitude += std::abs(x[i] * dx[i]);
+        }
+        dweights[entry] = {sum, static_cast<double>(s.width + 1) * kUnit * magnitude};
+      }
+      // A product of at most 1, a sum of at most 2.
+      expect_close(memory.values(op.weighted_x), weighted_x, 3 * kUnit, s.to);
+      expect_close(memory.values(op.weighted_dx), weighted_dx, 3 * kUnit, s.to);
+      expect_close(memory.values(op.dweights), dweights, Dtype::f32);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fpdt

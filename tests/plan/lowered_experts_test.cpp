@@ -1,0 +1,174 @@
+// What the verifier finds in damaged schedules of models with experts.
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "fpdt/plan/lower.h"
+#include "fpdt/schedule/depend.h"
+#include "fpdt/schedule/roles.h"
+#include "fpdt/schedule/verify.h"
+
+#include "problems.h"
+
+namespace fpdt {
+namespace {
+
+using Codes = std::set<std::string>;
+
+Codes codes_of(const Schedule& schedule) {
+  Codes codes;
+  for (const Diagnostic& finding : verify(schedule)) codes.insert(finding.code);
+  return codes;
+}
+
+std::vector<Op>& ops_of(Schedule& schedule, std::string_view block) {
+  return std::find_if(schedule.blocks.begin(), schedule.blocks.end(),
+                      [&](const Block& one) { return one.name == block; })
+      ->ops;
+}
+
+class LoweredExperts : public testing::Test {
+ protected:
+  LoweredExperts() {
+    ModelSpec model = test::tiny_llama();
+    model.experts = 4;
+    model.active_experts = 2;
+    Strategy strategy = test::tiny_strategy(8);
+    strategy.tiles.ffn_rows = 2;
+    whole = lower(test::tiny_problem(model, 2, 16), strategy).schedule.schedule();
+  }
+
+  // The codes that a change of the first op of a kind in `backward` brings.
+  template <class Body>
+  Codes after(const std::function<void(Body&)>& change) {
+    Schedule damaged = whole;
+    for (Op& op : ops_of(damaged, "backward")) {
+      auto* body = std::get_if<Body>(&op.body);
+      if (body == nullptr) continue;
+      change(*body);
+      break;
+    }
+    for (Block& block : damaged.blocks) {
+      for (Op& op : block.ops) op.after.clear();
+    }
+    depend(damaged);
+    return codes_of(damaged);
+  }
+
+  Schedule whole;
+};
+
+TEST_F(LoweredExperts, AreSafe) { EXPECT_EQ(codes_of(whole), Codes{}); }
+
+TEST_F(LoweredExperts, RoutesAreThoseOfAsManyRowsAndExperts) {
+  EXPECT_TRUE(after<Dispatch>([](Dispatch& op) { op.experts = 3; }).count("S610"));
+  EXPECT_TRUE(after<Combine>([](Combine& op) { op.active = 1; }).count("S610"));
+  EXPECT_TRUE(after<Route>([](Route& op) { op.rows = 1; }).count("S610"));
+  // Those of another tile.
+  EXPECT_TRUE(
+      after<GroupedMatmul>([](GroupedMatmul& op) { --op.routes.version.offset; }).count("S610"));
+  EXPECT_TRUE(
+      after<GroupedGradient>([](GroupedGradient& op) { op.routes.rows -= 1; }).count("S610"));
+}
+
+TEST_F(LoweredExperts, RoutesAreMadeBeforeTheyAreRead) {
+  Schedule damaged = whole;
+  std::vector<Op>& ops = ops_of(damaged, "forward");
+  const auto route = std::find_if(
+      ops.begin(), ops.end(), [](const Op& op) { return std::holds_alternative<Route>(op.body); });
+  std::rotate(route, route + 1, route + 2);
+  EXPECT_TRUE(codes_of(damaged).count("S610"));
+}
+
+TEST_F(LoweredExperts, OnlyRoutesAreMadeByOps) {
+  Schedule damaged = whole;
+  Operand routes;
+  for (Op& op : ops_of(damaged, "forward")) {
+    if (const auto* route = std::get_if<Route>(&op.body)) routes = route->routes.operand;
+  }
+  EXPECT_EQ(purposes_of(damaged)[static_cast<std::size_t>(routes.buffer)], "routes");
+  Fill fill;
+  fill.target = {routes, false};
+  for (Op& op : ops_of(damaged, "forward")) {
+    if (std::holds_alternative<Route>(op.body)) {
+      op.body = fill;
+      break;
+    }
+  }
+  const Codes codes = codes_of(damaged);
+  EXPECT_TRUE(codes.count("S602") && codes.count("S610"));
+  damaged = whole;
+  for (Op& op : ops_of(damaged, "head")) {
+    if (auto* loss = std::get_if<LossStatistics>(&op.body)) loss->labels = routes;
+  }
+  EXPECT_TRUE(codes_of(damaged).count("S602"));
+  damaged = whole;
+  damaged.feeds.front().holds = Holds::routes;
+  EXPECT_TRUE(codes_of(damaged).count("S606"));
+}
+
+TEST_F(LoweredExperts, SumsReceiveEachRowOnce) {
+  EXPECT_TRUE(
+      after<GroupedGradient>([](GroupedGradient& op) { op.local_first = -1; }).count("S605"));
+  EXPECT_TRUE(
+      after<GroupedGradient>([](GroupedGradient& op) { op.local_first += 1; }).count("S504"));
+}
+
+// Tiles of 2 rows: what a tile has is not what its neighbour has.
+TEST_F(LoweredExperts, TilesAreNotMixed) {
+  EXPECT_EQ(after<Dispatch>([](Dispatch& op) { op.x.row_first ^= 2; }), Codes{"S702"});
+  // With slots for two tiles, each of them may be read as well as the other.
+  const auto swapped = [&](const auto& change) {
+    Schedule damaged = whole;
+    for (Buffer& buffer : damaged.buffers) {
+      buffer.offset = kUnplaced;
+      for (const char* name : {"routes", "expert_rows", "expert_weights", "up"}) {
+        if (buffer.name == name) buffer.slots = 2;
+      }
+    }
+    bool first = true;
+    for (Op& op : ops_of(damaged, "forward")) {
+      std::visit(
+          [&](auto& body) {
+            if constexpr (requires { Operand{body.routes}; }) first = first && !change(body);
+          },
+          op.body);
+    }
+    EXPECT_FALSE(first) << "nothing was changed";
+    for (Block& block : damaged.blocks) {
+      for (Op& op : block.ops) op.after.clear();
+    }
+    depend(damaged);
+    return codes_of(damaged);
+  };
+  const auto second = [](const Operand& operand) { return operand.version.offset == 1; };
+  EXPECT_EQ(swapped([&](auto& body) {
+              if (!std::is_same_v<std::decay_t<decltype(body)>, Dispatch>) return false;
+              if (!second(body.routes)) return false;
+              body.routes.version.offset = 0;
+              return true;
+            }),
+            Codes{"S702"});
+  EXPECT_EQ(swapped([&](auto& body) {
+              if constexpr (std::is_same_v<std::decay_t<decltype(body)>, GroupedMatmul>) {
+                if (!second(body.a)) return false;
+                body.a.version.offset = 0;
+                return true;
+              }
+              return false;
+            }),
+            Codes{"S702"});
+}
+
+TEST_F(LoweredExperts, ConstantsAreInRange) {
+  EXPECT_TRUE(after<Route>([](Route& op) { op.active = 5; }).count("S205"));
+  EXPECT_TRUE(after<Route>([](Route& op) { op.experts = kExpertsMost + 1; }).count("S205"));
+  EXPECT_TRUE(after<Route>([](Route& op) { op.rows = std::int64_t{1} << 40; }).count("S205"));
+  EXPECT_TRUE(after<Combine>([](Combine& op) { op.width = 0; }).count("S205"));
+}
+
+}  // namespace
+}  // namespace fpdt

@@ -59,6 +59,10 @@ TEST(Palette, KindsFollowDirectionAndBody) {
   EXPECT_EQ(kind(), OpKind::attention_recompute);
   op.body = AdamW{};
   EXPECT_EQ(kind(), OpKind::optimizer);
+  op.body = Route{};
+  EXPECT_EQ(kind(), OpKind::experts);
+  op.body = GroupedGradient{};
+  EXPECT_EQ(kind(), OpKind::experts);
   op.body = copy(kDevice, kDevice);
   EXPECT_EQ(kind(), OpKind::other);
   // One lane of copies has both directions.

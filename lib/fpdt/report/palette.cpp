@@ -23,6 +23,7 @@ constexpr std::array<Paint, kOpKinds> kPaints{{
     {"attention, recomputed", "#88CCEE", false},
     {"attention, backward", "#882255", true},
     {"matrix product", "#DDCC77", false},
+    {"experts", "#EE8866", false},
     {"other compute", "#9AA3AE", false},
     {"optimizer", "#999933", false},
     {"fetch from host", "#44AA99", false},
@@ -64,6 +65,12 @@ OpKind kind_on_compute(const Body& body) {
   }
   if (std::holds_alternative<AttentionBackward>(body)) return OpKind::attention_backward;
   if (std::holds_alternative<Matmul>(body)) return OpKind::matmul;
+  const bool routes = std::visit(
+      [](const auto& op) {
+        return requires { op.routes; };
+      },
+      body);
+  if (routes) return OpKind::experts;
   const bool update =
       std::holds_alternative<AdamW>(body) || std::holds_alternative<SquaredNorm>(body);
   return update ? OpKind::optimizer : OpKind::other;

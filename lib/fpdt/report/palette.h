@@ -1,6 +1,7 @@
 // One colour for each thing, in all pictures: the part of memory, the kind of an op, a curve.
 //
-// Parts and curves use colours of Okabe and Ito, kinds those of Paul Tol's "muted" scheme.
+// Parts and curves use colours of Okabe and Ito, kinds those of Paul Tol's "muted" scheme, and
+// experts the orange of his "light" one.
 // Both sets stay distinct under every common colour blindness, and neighbours in a stack differ in
 // lightness, so that grey prints work too.
 #pragma once
@@ -45,6 +46,7 @@ enum class OpKind : std::uint8_t {
   attention_recompute,
   attention_backward,
   matmul,
+  experts,  // routers, rows on their way, and products of experts
   other,
   optimizer,
   fetch,
@@ -52,7 +54,7 @@ enum class OpKind : std::uint8_t {
   all_to_all,
   gather,
 };
-inline constexpr std::size_t kOpKinds = 10;
+inline constexpr std::size_t kOpKinds = 11;
 
 // A copy between the device and the host is a fetch or a spill by its direction, whatever its lane:
 // with `duplex: false` one lane has both.

@@ -416,8 +416,8 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
   }
   text += limit_line(problem, plan);
   text += sent_line(problem, plan.sent);
-  if (const std::string text_of_experts = experts_text(problem, plan); !text_of_experts.empty()) {
-    text += wrapped("experts", text_of_experts);
+  if (const std::string sent = experts_text(problem, plan); !sent.empty()) {
+    text += wrapped("experts", sent);
   }
   text += bound_line(answer);
   text += price_line(answer.search);

@@ -142,7 +142,7 @@ std::string experts_text(const Problem& problem, const Plan& plan) {
       experts_traffic(problem, plan.strategy, plan.lowered.schedule.schedule());
   return fmt::format(
       "gathered: {} of these bytes; tokens sent to experts on their ranks would be {} with equal "
-      "load. Gathering is fewer from {} tokens a rank on; here are {}",
+      "load. Gathering sends less once a rank has {} tokens; here it has {}",
       format_bytes(Bytes{sent.gathered}), format_bytes(Bytes{sent.tokens}),
       format_tokens(sent.crossing), format_tokens(sent.tokens_of_rank));
 }

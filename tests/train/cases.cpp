@@ -1,7 +1,11 @@
 // Builds the tiny models, and cases with their defaults.
 #include "cases.h"
 
+#include <cstdlib>
 #include <memory>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "fpdt/cpu/backend.h"
 #include "fpdt/io/hf_weights.h"
@@ -87,6 +91,19 @@ Case make_case(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len,
   one.strategy.storage = Storage::f32;
   one.strategy.tiles.chunk_tokens = chunk_tokens;
   return one;
+}
+
+std::vector<Case> drawn_cases(std::size_t count, std::uint32_t seed, Case (*draw)(std::mt19937&)) {
+  if (std::getenv("FPDT_WHOLE_PRODUCT") != nullptr) count *= 40;
+  std::mt19937 random(seed);
+  std::vector<Case> cases;
+  while (cases.size() < count) {
+    Case one = draw(random);
+    if (!check(one.problem, one.strategy).empty()) continue;
+    one.name = fmt::format("draw{}_{}", cases.size(), one.name);
+    cases.push_back(std::move(one));
+  }
+  return cases;
 }
 
 Rig::Rig(const Case& one, const RankOptions& options)

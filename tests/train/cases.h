@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,10 @@ struct Case {
 // f32, one chunk, everything else at its default.
 Case make_case(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len,
                std::int64_t chunk_tokens);
+
+// The first cases of a seed that `check` accepts, numbered in their names: `count`, or 40 times as
+// many by hand, with FPDT_WHOLE_PRODUCT.
+std::vector<Case> drawn_cases(std::size_t count, std::uint32_t seed, Case (*draw)(std::mt19937&));
 
 // A case's schedule with its trainer.
 struct Rig {

@@ -2,7 +2,6 @@
 // that do not depend on what the router does.
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <random>
 
 #include <fmt/format.h>
@@ -80,28 +79,14 @@ Case draw(std::mt19937& random) {
   return one;
 }
 
-// FPDT_WHOLE_PRODUCT: so many cases, by hand.
-std::vector<Case> drawn() {
-  const char* many = std::getenv("FPDT_WHOLE_PRODUCT");
-  const std::size_t wanted = many != nullptr ? kDrawn * 40 : kDrawn;
-  std::mt19937 random(20261127);
-  std::vector<Case> cases;
-  while (cases.size() < wanted) {
-    Case one = draw(random);
-    if (!check(one.problem, one.strategy).empty()) continue;
-    one.name = fmt::format("draw{}_{}", cases.size(), one.name);
-    cases.push_back(std::move(one));
-  }
-  return cases;
-}
-
 class Experts : public testing::TestWithParam<Case> {};
 
 TEST_P(Experts, EqualReference) { expect_equals_reference(GetParam()); }
 
 std::string name_of(const testing::TestParamInfo<Case>& info) { return info.param.name; }
 
-INSTANTIATE_TEST_SUITE_P(Drawn, Experts, testing::ValuesIn(drawn()), name_of);
+INSTANTIATE_TEST_SUITE_P(Drawn, Experts, testing::ValuesIn(drawn_cases(kDrawn, 20261127, draw)),
+                         name_of);
 
 // Where all logits are equal, all rows take the first experts; and one whose logit is large for
 // half of the tokens and small for the others divides them. The schedule, and with it the arena, is

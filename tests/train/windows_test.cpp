@@ -2,7 +2,6 @@
 // over meshes, layouts, loops and residencies.
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <random>
 
 #include <fmt/format.h>
@@ -101,28 +100,14 @@ Case draw(std::mt19937& random) {
   return one;
 }
 
-// FPDT_WHOLE_PRODUCT: so many cases, by hand.
-std::vector<Case> drawn() {
-  const char* many = std::getenv("FPDT_WHOLE_PRODUCT");
-  const std::size_t wanted = many != nullptr ? kDrawn * 40 : kDrawn;
-  std::mt19937 random(20261126);
-  std::vector<Case> cases;
-  while (cases.size() < wanted) {
-    Case one = draw(random);
-    if (!check(one.problem, one.strategy).empty()) continue;
-    one.name = fmt::format("draw{}_{}", cases.size(), one.name);
-    cases.push_back(std::move(one));
-  }
-  return cases;
-}
-
 class Windows : public testing::TestWithParam<Case> {};
 
 TEST_P(Windows, EqualReference) { expect_equals_reference(GetParam()); }
 
 std::string name_of(const testing::TestParamInfo<Case>& info) { return info.param.name; }
 
-INSTANTIATE_TEST_SUITE_P(Drawn, Windows, testing::ValuesIn(drawn()), name_of);
+INSTANTIATE_TEST_SUITE_P(Drawn, Windows, testing::ValuesIn(drawn_cases(kDrawn, 20261126, draw)),
+                         name_of);
 
 std::int64_t tiles_of(const Schedule& schedule, std::string_view block) {
   const auto found = std::find_if(schedule.blocks.begin(), schedule.blocks.end(),

@@ -17,8 +17,8 @@ namespace fpdt {
 
 using BufferIndex = std::int32_t;
 
-// What integers stand for: words of the vocabulary, the words that follow them, or the positions at
-// which documents begin.
+// What integers stand for: words of the vocabulary, the words that follow them, the positions at
+// which documents begin, or the choices of a router, which alone are no input.
 enum class Holds : std::uint8_t { tokens, labels, documents, routes };
 constexpr auto words_of(Holds) { return word_list("tokens", "labels", "documents", "routes"); }
 

@@ -1,11 +1,15 @@
 // Runs the tests of kernel_case.h on a GPU's kernels, and the tests of whole steps on the GPU
 // backend. Operands are copied with their surroundings, so that a kernel that writes outside of
 // them is caught.
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <cuda_runtime_api.h>
 #include <memory>
 #include <type_traits>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "fpdt/base/error.h"
 #include "fpdt/cuda/backend.h"
@@ -125,6 +129,30 @@ void run_kernel(const Body& body, std::span<const View> views, std::int64_t rank
     if (there[i].data == visitors[i].data()) visitors[i].come_back();
   }
 }
+
+namespace {
+
+// After a fault of a kernel every call of the process fails. Ending it blames one test alone;
+// tools/gpu-check runs the rest in another process.
+class EndAfterFault : public testing::EmptyTestEventListener {
+  void OnTestEnd(const testing::TestInfo& test) override {
+    const cudaError_t state = cudaDeviceSynchronize();
+    if (state == cudaSuccess || state == cudaErrorNoDevice ||
+        state == cudaErrorInsufficientDriver) {
+      return;
+    }
+    std::fprintf(stderr, "%s.%s left the GPU with: %s\n", test.test_suite_name(), test.name(),
+                 cudaGetErrorString(state));
+    std::_Exit(EXIT_FAILURE);
+  }
+};
+
+[[maybe_unused]] const bool watched = [] {
+  testing::UnitTest::GetInstance()->listeners().Append(new EndAfterFault);
+  return true;
+}();
+
+}  // namespace
 
 std::unique_ptr<Backend> backend_under_test(Communicator& communicator, std::uint64_t) {
   return std::make_unique<CudaBackend>(communicator, CudaOptions{});

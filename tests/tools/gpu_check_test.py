@@ -283,7 +283,7 @@ TEXT
 """.replace("MEMORY", "dram__throughput.avg.pct_of_peak_sustained_elapsed")
 
     def test_kernels(self):
-        with mock.patch.object(items, "one_layer", lambda session, name, length: (
+        with mock.patch.object(items, "few_layers", lambda session, name, length: (
                 model.Model.load(SOURCE / "models/llama-tiny.yaml"), "none", None)):
             record = self.play(ncu.kernels, ncu=self.NCU)
         self.assertEqual(record["state"], "done", record["reason"])

@@ -24,7 +24,8 @@ def machine(session):
     if path.exists():
         return path, True
     several = session.gpus > 1
-    name = "cpu-local" if session.rehearse else f"h200-141g-x{8 if several else 1}"
+    card = "h100-80g" if session.gpu and "H100" in session.gpu else "h200-141g"
+    name = "cpu-local" if session.rehearse else f"{card}-x{8 if several else 1}"
     published = session.root / f"configs/clusters/{name}.yaml"
     if several:
         return changed(session, published, "published", devices_per_node=session.gpus), False

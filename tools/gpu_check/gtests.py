@@ -8,7 +8,7 @@ from gpu_check.harness import Failed, Skipped, Wrong
 LINE = re.compile(r"^\[ +(RUN|OK|FAILED|SKIPPED) +\] (\S+?\.[^\s,]+)(?:,.*?)?(?: \((\d+) ms\))?$",
                   re.M)
 ALONE = 6  # failed tests that run again, each in its own process
-DEATHS = 3  # deaths of the process with all tests, before giving up
+DEATHS = 8  # deaths of the process with all tests, before giving up
 # Each with the pattern that counts its findings. API errors are not reported, because tests make
 # calls that must fail. Only our kernels are searched for races; the libraries' would take too long.
 SANITIZERS = (

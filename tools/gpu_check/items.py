@@ -205,7 +205,7 @@ def curves(session, result, text):
 
 def tokens_file(session, vocabulary):
     """2M + 1 random tokens, the same in every call."""
-    path = session.path("tokens.u32")
+    path = session.path(f"tokens-{vocabulary}.u32")
     if not path.exists():
         numbers = random.Random(1)
         block = [numbers.randrange(vocabulary).to_bytes(4, "little") for _ in range(1 << 16)]
@@ -258,10 +258,11 @@ def step_seconds(log):
     return statistics.median(seconds[1:]) if len(seconds) > 1 else None
 
 
-def one_layer(session, name, length, **keys):
-    """A schedule of a layer of true width on one rank."""
-    source = "llama-tiny" if session.rehearse else "llama3-8b"
-    model = Model.load(session.root / f"models/{source}.yaml").with_layers(1)
+def few_layers(session, name, length, source="llama3-8b", layers=1, **keys):
+    """A model with a few layers of true width, its schedule on one rank, and the cluster file with
+    `keys` changed. A rehearsal takes a layer of a tiny model."""
+    source, layers = ("llama-tiny", 1) if session.rehearse else (source, layers)
+    model = Model.load(session.root / f"models/{source}.yaml").with_layers(layers)
     path, folder = session.path(f"{name}-model.yaml"), session.path(name)
     path.write_text(model.text)
     machine, _ = cluster.machine(session)
@@ -272,27 +273,12 @@ def one_layer(session, name, length, **keys):
     return model, folder / "schedule.json", machine
 
 
-def memory(session, result, text):
-    """Runs a step of a layer of true width on one rank: touched bytes, and the device's total as
-    its driver counts it."""
-    length = 512 if session.rehearse else 64 << 10
-    model, schedule, _ = one_layer(session, "memory", length)
-    done = session.run(session.program("fpdt-run"), "train", schedule, "--data",
-                       tokens_file(session, model.sizes["vocabulary"]), "--steps", 2, "--backend",
-                       session.backend, *session.memory_flags("train"), "--json", codes=(0, 4))
-    result.update(done.json())
-    lines, wrong = memory_lines(result["memory"])
-    text += lines
-    if done.code != 0 or wrong:
-        raise Wrong("measured and predicted bytes disagree")
-
-
 def deterministic(session, result, text):
     """Runs our own tiles at 8K rows twice: both runs must give the same bits. Also reports the time
     of the tiles."""
     own, mode = ({}, []) if session.rehearse else ({"attention": "own"}, ["--deterministic"])
     length = 512 if session.rehearse else 8192
-    model, schedule, machine = one_layer(session, "deterministic", length, **own)
+    model, schedule, machine = few_layers(session, "deterministic", length, **own)
     data = tokens_file(session, model.sizes["vocabulary"])
     for number in ("first", "second"):
         log = session.path(f"deterministic-{number}-steps.log")

@@ -27,6 +27,10 @@ class Model:
         return cls(text, sizes)
 
     @property
+    def name(self):
+        return re.search(r"^name: (.*)$", self.text, re.M)[1]
+
+    @property
     def layers(self):
         return self.sizes["layers"]
 

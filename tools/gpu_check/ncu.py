@@ -48,7 +48,7 @@ def kernels(session, result, text):
     if ncu is None:
         raise Skipped("ncu was not found")
     length = 512 if session.rehearse else 16 << 10
-    model, schedule, _ = items.one_layer(session, "kernels", length)
+    model, schedule, _ = items.few_layers(session, "kernels", length)
     table = session.path("kernels.csv")
     for choice in CHOICES:
         table.unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 import re
 
 from gpu_check import cluster, items
-from gpu_check.harness import Failed, size_bytes
+from gpu_check.harness import Failed, Wrong, size_bytes
 from gpu_check.sampler import words
 
 HOST_RESERVE = 8 << 30  # bytes of host memory for everything but arenas
@@ -69,3 +69,24 @@ def apart(one):
         return []
     return [f"- **predicted and measured seconds are {100 * abs(one['error']):.1f} % apart**, "
             f"tolerance {100 * TIME_TOLERANCE:.0f} %"]
+
+
+def of_model(source, layers, tokens, count=3):
+    """An item: `count` steps of a few layers of true width on one rank: touched bytes and the
+    device's total as its driver counts it, and the seconds of each kind of op."""
+    def item(session, result, text):
+        machine(session, text)
+        length = 512 if session.rehearse else tokens
+        model, schedule, file = items.few_layers(session, session.item, length, source, layers)
+        one = measure(session, session.run, schedule, file, model.sizes["vocabulary"], count)
+        result.update(one, model=model.name, layers=model.layers, tokens=length)
+        lines, wrong = items.memory_lines(one["memory"])
+        text += [f"{length} tokens of {model.name} on one rank.", "", *HEADER,
+                 row(model.layers, one), "", "| op | measured s | predicted s |", "|---|---|---|"]
+        text += [f"| {kind['what']} | {kind['measured']:.4g} | {kind['predicted']:.4g} |"
+                 for kind in one["kinds"]]
+        text += lines + apart(one)
+        if one["exit_code"] == DISAGREE or wrong:
+            raise Wrong("measured and predicted bytes disagree")
+
+    return item

@@ -74,11 +74,11 @@ std::int64_t expected_workspace(const AttentionTile& tile, bool sm90) {
   const auto [direction, h, kv_heads, d, q, k, mask, scale, members] = tile;
   const std::int64_t g = kv_heads * members;
   if (direction == Direction::forward) {
-    return (sm90 ? 256 : 0) + padded(4 * h * q) + padded(4 * h * q * d);
+    return (sm90 ? 256 : 0) + padded(4 * h * q) + padded(2 * h * q * d);
   }
   const std::int64_t engine = sm90 ? 256 : padded(4 * g * q * d + 128);
   return engine + 2 * padded(4 * g * q) + padded(2 * g * q * d) + padded(4 * g * q * d) +
-         padded(8 * g * k * d);
+         padded(4 * g * k * d);
 }
 
 // The bytes that plans reserve for such a tile with their choice of members: never less.

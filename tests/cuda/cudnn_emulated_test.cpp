@@ -2,7 +2,8 @@
 // every grouping of heads.
 //
 // P and dS are rounded to bf16 before the second products, and so is the o that backward gets:
-// kUnitBf16 of the magnitudes that are added. The rest is f32: kSums of them.
+// kUnitBf16 of the magnitudes that are added. Results are rounded to bf16: kResult of them. The
+// rest is f32: kSums.
 #include <cmath>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace fpdt {
 namespace {
 
 constexpr double kSums = 64 * kUnit;
+constexpr double kResult = kUnitBf16;
 
 struct Case {
   std::int64_t q_first, q_rows, k_first, k_rows, heads, kv_heads, head_dim;
@@ -143,7 +145,8 @@ class Tile {
     }
     for (std::size_t d = 0; d < size(); ++d) {
       const double old = c_.accumulates ? held * o_before[q_at(i, h) + d] : 0;
-      o.push_back({(old + values[d]) / sum, (kUnitBf16 + kSums) * sizes[d] / sum + kSums});
+      o.push_back(
+          {(old + values[d]) / sum, (kUnitBf16 + kResult + kSums) * sizes[d] / sum + kSums});
     }
     lse.push_back({std::log(sum), kSums});
   }
@@ -152,7 +155,7 @@ class Tile {
                      double delta, std::vector<Expected>& dq, std::vector<Expected>& dkv) const {
     const auto add = [](Expected& to, double factor, double error, double value) {
       to.value += factor * value;
-      to.error += (error + kSums * std::abs(factor)) * std::abs(value);
+      to.error += (error + (kResult + kSums) * std::abs(factor)) * std::abs(value);
     };
     for (std::int64_t j = 0; j < seen(i); ++j) {
       const double p = std::exp(score(i, j, h) - lse);

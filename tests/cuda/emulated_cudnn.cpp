@@ -1,5 +1,6 @@
 // Emulates cuDNN's engines on a CPU. A plan interprets its graph literally, tensor by tensor, with
-// the roundings that the graph declares and sums in double. With the emulator's kernels around it,
+// the roundings that the graph declares and sums in double. It refuses graphs that engines take and
+// then run otherwise than the graph says (cudnn_tile.h). With the emulator's kernels around it,
 // everything in an attention tile runs here except cuDNN itself: the meaning of graphs, the strides
 // and addresses of operands, the parts of a workspace.
 //
@@ -97,11 +98,14 @@ class Run {
     const TensorSpec& of = spec(tensor);
     for (double& value : result) value = rounded(of.type, value);
     if (of.kind == TensorSpec::Kind::real) {
-      FPDT_ASSERT(of.type == CUDNN_DATA_FLOAT);
-      const void* address = addresses_.at(static_cast<std::size_t>(tensor));
-      auto* to = static_cast<float*>(const_cast<void*>(address));
+      void* address = const_cast<void*>(addresses_.at(static_cast<std::size_t>(tensor)));
       for_each(of.shape, [&](std::size_t i, const Shape& at) {
-        to[offset(of.strides, at)] = static_cast<float>(result[i]);
+        const auto value = static_cast<float>(result[i]);
+        if (of.type == CUDNN_DATA_BFLOAT16) {
+          static_cast<std::uint16_t*>(address)[offset(of.strides, at)] = to_bf16(value);
+        } else {
+          static_cast<float*>(address)[offset(of.strides, at)] = value;
+        }
       });
     }
     values_.at(static_cast<std::size_t>(tensor)) = std::move(result);
@@ -110,6 +114,7 @@ class Run {
   void perform(const Operation& operation) {
     switch (operation.kind) {
       case Operation::Kind::matmul:
+        FPDT_ASSERT(spec(operation.out).type == CUDNN_DATA_BFLOAT16 || is_read(operation.out));
         return store(operation.out, product(operation.inputs[0], operation.inputs[1]));
       case Operation::Kind::pointwise:
         return store(operation.out, pointwise(operation));
@@ -118,6 +123,13 @@ class Run {
       case Operation::Kind::reshape:
         return store(operation.out, transposed(operation.inputs[0], operation.out));
     }
+  }
+
+  // Whether an operation takes the tensor. The sum of a product is f32 inside the graph only.
+  [[nodiscard]] bool is_read(Tensor tensor) const {
+    return std::ranges::any_of(graph_.operations(), [&](const Operation& operation) {
+      return std::ranges::find(operation.inputs, tensor) != operation.inputs.end();
+    });
   }
 
   Values product(Tensor a, Tensor b) {
@@ -151,6 +163,7 @@ class Run {
     if (mode == CUDNN_POINTWISE_SUB) return in[0] - in[1];
     if (mode == CUDNN_POINTWISE_MUL) return in[0] * in[1];
     if (mode == CUDNN_POINTWISE_DIV) return in[0] / in[1];
+    if (mode == CUDNN_POINTWISE_IDENTITY) return in[0];
     if (mode == CUDNN_POINTWISE_EXP) return std::exp(in[0]);
     if (mode == CUDNN_POINTWISE_LOG) return std::log(in[0]);
     if (mode == CUDNN_POINTWISE_CMP_GE) return in[0] >= in[1] ? 1.0 : 0.0;

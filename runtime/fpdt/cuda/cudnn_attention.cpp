@@ -60,7 +60,7 @@ ForwardPlan::ForwardPlan(const AttentionTile& tile, const PlanTarget& target, Gr
       plan_(std::move(graph), target, describe(tile), kAdvice) {
   part(workspace_, plan_.workspace().value);
   lse_ = part(workspace_, kF32Bytes * tile.heads * tile.q_rows);
-  o_ = part(workspace_, kF32Bytes * tile.heads * tile.q_rows * tile.head_dim);
+  o_ = part(workspace_, kBf16Bytes * tile.heads * tile.q_rows * tile.head_dim);
 }
 
 void ForwardPlan::run(const AttentionForward& op, const Frame& frame, cudnnHandle_t handle) const {
@@ -81,7 +81,7 @@ void ForwardPlan::run(const AttentionForward& op, const Frame& frame, cudnnHandl
                                     {tensors_.o, o},
                                     {tensors_.lse, lse}}},
             workspace.data);
-  merge_tile(op.q_rows, op.heads, op.head_dim, floats(o), floats(lse), frame.view(op, op.o),
+  merge_tile(op.q_rows, op.heads, op.head_dim, o, floats(lse), frame.view(op, op.o),
              frame.view(op, op.lse), frame.stream);
 }
 
@@ -91,9 +91,9 @@ BackwardPlan::Parts::Parts(const AttentionTile& tile, Bytes engine) {
   part(end, engine.value);
   lse = part(end, mul(kF32Bytes, rows));
   delta = part(end, mul(kF32Bytes, rows));
-  o = part(end, mul(kBf16Bytes * rows, tile.head_dim));
-  dq = part(end, mul(kF32Bytes * rows, tile.head_dim));
-  dkv = part(end, mul(mul(kF32Bytes * 2 * heads, tile.k_rows), tile.head_dim));
+  o_and_dq = part(end, mul(kBf16Bytes * rows, tile.head_dim));
+  dq_sum = part(end, mul(kF32Bytes * rows, tile.head_dim));
+  dkv = part(end, mul(mul(kBf16Bytes * 2 * heads, tile.k_rows), tile.head_dim));
 }
 
 BackwardPlan::BackwardPlan(const AttentionTile& tile, const PlanTarget& target, Graph&& graph)
@@ -125,26 +125,24 @@ void BackwardPlan::run_group(std::int64_t first, const AttentionBackward& op, co
   const std::int64_t before = first * op.head_dim * kBf16Bytes;  // offset of the group's heads
   const std::int64_t half = op.kv_heads * op.head_dim;           // of a row of kv
 
-  // split_gradient also zeros dq, because engines add to it. Since cuDNN 9.6 they zero it
-  // themselves if the graph converts dq to another type afterwards. The documentation does not say
-  // whether they do so in a graph that ends with dq.
+  // The engine zeros its sum of dq itself, since cuDNN 9.6.
   split_gradient(group, dout, frame.view(op, op.lse), frame.view(op, op.delta),
-                 floats(workspace + parts_.lse), workspace + parts_.o,
-                 floats(workspace + parts_.dq), frame.stream);
+                 floats(workspace + parts_.lse), workspace + parts_.o_and_dq, frame.stream);
   plan_.run(handle, frame.stream,
-            std::array<Binding, 10>{{{tensors_.q, q + before},
+            std::array<Binding, 11>{{{tensors_.q, q + before},
                                      {tensors_.k, kv},
                                      {tensors_.v, kv + half * kBf16Bytes},
                                      {tensors_.dout, dout.data + before},
-                                     {tensors_.o, workspace + parts_.o},
+                                     {tensors_.o, workspace + parts_.o_and_dq},
                                      {tensors_.lse, workspace + parts_.lse},
                                      {tensors_.delta, workspace + parts_.delta},
-                                     {tensors_.dq, workspace + parts_.dq},
+                                     {tensors_.dq_sum, workspace + parts_.dq_sum},
+                                     {tensors_.dq, workspace + parts_.o_and_dq},
                                      {tensors_.dk, workspace + parts_.dkv},
-                                     {tensors_.dv, workspace + parts_.dkv + half * kF32Bytes}}},
+                                     {tensors_.dv, workspace + parts_.dkv + half * kBf16Bytes}}},
             workspace);
-  join_gradient(group, floats(workspace + parts_.dq), frame.view(op, op.dq), frame.stream);
-  add_members(op.k_rows * 2 * half, members_, floats(workspace + parts_.dkv), dkv,
+  join_gradient(group, workspace + parts_.o_and_dq, frame.view(op, op.dq), frame.stream);
+  add_members(op.k_rows * 2 * half, members_, workspace + parts_.dkv, dkv,
               first > 0 || accumulates(dkv), frame.stream);
 }
 

@@ -2,16 +2,17 @@
 //
 // cuDNN cannot add to existing results. It writes a tile to the workspace, and our own kernels
 // (kernels_tiles.h) merge or add it. A backward launch takes m of the h/g query heads of every KV
-// head (cudnn_tile.h). Sums over tiles and heads run in f32 in a fixed order. But within a launch
+// head (cudnn_tile.h). The results of a launch are rounded to bf16, as cuDNN writes them; sums over
+// tiles and launches run in f32 in a fixed order. But within a launch
 // cuDNN adds to dq with atomics, so the bits of dq differ from run to run. A schedule that needs
 // the same bits has no workspace, and the backend's own kernels run it.
 //
 // cuDNN does not support documents: ops with documents have no workspace.
 //
 // Layout of a workspace; each part begins at a multiple of 256 bytes, E bytes are the engine's:
-//   forward   E | lse f32 [h, q_rows] | o f32 [q_rows, h*D]
-//   backward  E | lse f32 [m, g, q_rows] | delta f32 [m, g, q_rows] | o bf16 [q_rows, g*m*D]
-//               | dq f32 [m, g, q_rows, D] | dkv f32 [m, k_rows, 2*g*D]
+//   forward   E | lse f32 [h, q_rows] | o bf16 [q_rows, h*D]
+//   backward  E | lse f32 [m, g, q_rows] | delta f32 [m, g, q_rows] | o, then dq, bf16
+//               [q_rows, g*m*D] | sum of dq f32 [m, g, q_rows, D] | dkv bf16 [m, k_rows, 2*g*D]
 // E is 256 on sm_90; on sm_80 it is 0 in forward, and 4*g*m*q_rows*D + 128 in backward.
 #pragma once
 
@@ -62,7 +63,8 @@ class BackwardPlan {
   struct Parts {
     Parts(const AttentionTile& tile, Bytes engine);
     Bytes end{};
-    std::int64_t lse, delta, o, dq, dkv;
+    // dq is written last, when nothing reads o any more.
+    std::int64_t lse, delta, o_and_dq, dq_sum, dkv;
   };
 
   BackwardPlan(const AttentionTile& tile, const PlanTarget& target, Graph&& graph);

@@ -155,7 +155,7 @@ ForwardTensors add_forward(Graph& graph, const AttentionTile& tile) {
   result.q = graph.real(kBf16, shapes.queries, query_strides);
   result.k = graph.real(kBf16, transposed(shapes.keys), transposed(shapes.key_strides));
   result.v = graph.real(kBf16, shapes.keys, shapes.key_strides);
-  result.o = graph.real(kF32, shapes.queries, query_strides);
+  result.o = graph.real(kBf16, shapes.queries, query_strides);
   result.lse = graph.real(kF32, shapes.row, row_major(shapes.row));
   const auto score = [&] { return graph.intermediate(kF32, shapes.scores); };
   const auto row = [&] { return graph.intermediate(kF32, shapes.row); };
@@ -193,9 +193,10 @@ BackwardTensors add_backward(Graph& graph, const AttentionTile& tile) {
   result.o = graph.real(kBf16, shapes.queries, of_members(tile.members));
   result.lse = graph.real(kF32, shapes.row, row_major(shapes.row));
   result.delta = graph.real(kF32, shapes.row, row_major(shapes.row));
-  result.dq = graph.real(kF32, shapes.queries, row_major(shapes.queries));
-  result.dk = graph.real(kF32, shapes.keys, shapes.key_strides);
-  result.dv = graph.real(kF32, shapes.keys, shapes.key_strides);
+  result.dq_sum = graph.real(kF32, shapes.queries, row_major(shapes.queries));
+  result.dq = graph.real(kBf16, shapes.queries, of_members(tile.members));
+  result.dk = graph.real(kBf16, shapes.keys, shapes.key_strides);
+  result.dv = graph.real(kBf16, shapes.keys, shapes.key_strides);
   const auto score = [&] { return graph.intermediate(kF32, shapes.scores); };
 
   const Tensor dots = graph.pointwise(CUDNN_POINTWISE_MUL, {result.dout, result.o},
@@ -218,7 +219,8 @@ BackwardTensors add_backward(Graph& graph, const AttentionTile& tile) {
   graph.matmul(flipped(graph, shapes.scores, ds), result.q, result.dk);
 
   const Tensor keys = graph.reshape(result.k, graph.intermediate(kBf16, shapes.keys, shared));
-  graph.matmul(ds, keys, result.dq);
+  graph.matmul(ds, keys, result.dq_sum);
+  graph.pointwise(CUDNN_POINTWISE_IDENTITY, {result.dq_sum}, result.dq);
   return result;
 }
 

@@ -1,14 +1,16 @@
 // The attention tiles that cuDNN 9.19 can compute, and the graphs that describe them.
 //
 // This cuDNN has no single operation for masked or backward attention. It recognises a pattern of
-// products, reductions and pointwise functions, and accepts no other order of them. Its support
-// check, which needs no GPU, showed these limits:
+// products, reductions and pointwise functions, and accepts no other order of them. It has these
+// limits:
 // - The log-sum-exp must be [heads, rows] (NVIDIA tests no other layout).
-// - Outputs may be f32 although inputs are bf16, except dk and dv if there are fewer KV heads than
-//   query heads. Batches may share their keys by a stride of 0.
+// - Outputs have the type of the inputs. The support check accepts o, dk and dv in f32, but on an
+//   H200 the engine wrote bf16 there.
+// - Batches may share their keys by a stride of 0.
 // - Backward takes delta only as rowsum(dout * o) of an o in the graph.
-// - Engines add to dq by atomics if it is an f32 output of the last product. Otherwise they would
-//   keep a bf16 matrix of all scores.
+// - Engines add up dq by atomics, in an f32 output of the last product whose order of elements is
+//   theirs. A copy of it must follow, which gives dq. Otherwise they would keep a bf16 matrix of
+//   all scores. The support check accepts a graph without the copy, and a run then fails.
 #pragma once
 
 #include <compare>
@@ -49,7 +51,7 @@ std::string describe(const AttentionTile& tile);
 // The reason why cuDNN can compute the tile on no GPU, and the nearest remedy; empty if it can.
 std::string why_not(const AttentionTile& tile);
 
-// In: q bf16 [q_rows, h*D]; k and v, the halves of bf16 [k_rows, 2*g*D]. Out: o f32 [q_rows, h*D]
+// In: q bf16 [q_rows, h*D]; k and v, the halves of bf16 [k_rows, 2*g*D]. Out: o bf16 [q_rows, h*D]
 // and lse f32 [h, q_rows].
 struct ForwardTensors {
   Tensor q, k, v, o, lse;
@@ -62,9 +64,10 @@ ForwardTensors add_forward(Graph& graph, const AttentionTile& tile);
 //
 // In: q and dout bf16, g*m heads out of [q_rows, h*D]; k and v as above; o bf16 [q_rows, g*m*D],
 // the m members of a KV head side by side; lse f32 [m, g, q_rows]. Out: delta f32 [m, g, q_rows];
-// dq f32 [m, g, q_rows, D]; dk and dv, the halves of f32 [m, k_rows, 2*g*D].
+// dq_sum f32 [m, g, q_rows, D], in the engine's order; dq bf16 as o, whose memory it may take; dk
+// and dv, the halves of bf16 [m, k_rows, 2*g*D].
 struct BackwardTensors {
-  Tensor q, k, v, dout, o, lse, delta, dq, dk, dv;
+  Tensor q, k, v, dout, o, lse, delta, dq_sum, dq, dk, dv;
 };
 BackwardTensors add_backward(Graph& graph, const AttentionTile& tile);
 

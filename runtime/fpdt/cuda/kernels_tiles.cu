@@ -15,7 +15,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr std::int64_t kBlocks = 1 << 16;
 constexpr std::int64_t kHeadMost = 256;  // elements of a head
-constexpr float kLeast = 0x1p-126F;  // least number with a finite reciprocal; less counts as 0
+constexpr float kLeast = 0x1p-126F;      // least number with a finite reciprocal; less counts as 0
 
 // The rows of heads that the whole warps of a grid take.
 struct Warps {
@@ -27,7 +27,7 @@ __device__ __forceinline__ Warps warps_of_grid() {
 
 template <class T>
 __global__ void merge(std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
-                      const float* tile_o, const float* tile_lse, T* o, float* lse,
+                      const bf16* tile_o, const float* tile_lse, T* o, float* lse,
                       bool accumulate) {
   constexpr int kPart = 4;
   const Warps warps = warps_of_grid();
@@ -72,10 +72,9 @@ struct Place {
   std::int64_t of_op, of_library;
 };
 
-// Reads dout once, writes o and zeros dq: 8 bytes per element. A lane keeps its elements in
-// registers.
+// Reads dout once and writes o: 4 bytes per element. A lane keeps its elements in registers.
 __global__ void split(HeadGroup group, const bf16* dout, const float* lse, const float* delta,
-                      float* group_lse, bf16* group_o, float* group_dq) {
+                      float* group_lse, bf16* group_o) {
   constexpr int kPart = 4;
   constexpr int kParts = kHeadMost / (kWarp * kPart);
   const Warps warps = warps_of_grid();
@@ -109,7 +108,6 @@ __global__ void split(HeadGroup group, const bf16* dout, const float* lse, const
     }
     squares = warp_sum(squares);
     const float factor = any ? delta[place.of_op] * scale / squares : 0.0F;
-    const float zeros[kPart] = {};
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       const std::int64_t d = first + part * kWarp * kPart;
@@ -117,14 +115,13 @@ __global__ void split(HeadGroup group, const bf16* dout, const float* lse, const
 #pragma unroll
       for (int i = 0; i < kPart; ++i) values[part][i] *= factor;
       store_pack<kPart>(group_o + at * group.head_dim + d, values[part]);
-      store_pack<kPart>(group_dq + place.of_library * group.head_dim + d, zeros);
     }
     if (first == 0) group_lse[place.of_library] = lse[place.of_op];
   }
 }
 
-// 8 bytes per element, 12 if it adds.
-__global__ void join(HeadGroup group, const float* group_dq, float* dq, bool accumulate) {
+// 6 bytes per element, 10 if it adds.
+__global__ void join(HeadGroup group, const bf16* group_dq, float* dq, bool accumulate) {
   const Warps warps = warps_of_grid();
   const std::int64_t lane = threadIdx.x % kWarp;
   const std::int64_t count = group.rows * group.kv_heads * group.members;
@@ -132,14 +129,14 @@ __global__ void join(HeadGroup group, const float* group_dq, float* dq, bool acc
     const Place place(group, at);
     for (std::int64_t d = lane * 4; d < group.head_dim; d += kWarp * 4) {
       float values[4];
-      load_pack<4>(group_dq + place.of_library * group.head_dim + d, values);
+      load_pack<4>(group_dq + at * group.head_dim + d, values);
       put_pack<4>(dq + place.of_op * group.head_dim + d, values, accumulate);
     }
   }
 }
 
-// 4 bytes per element of each member. The target takes 4 more, 8 if it adds.
-__global__ void sum_members(std::int64_t count, std::int64_t members, const float* tiles,
+// 2 bytes per element of each member. The target takes 4 more, 8 if it adds.
+__global__ void sum_members(std::int64_t count, std::int64_t members, const bf16* tiles,
                             float* target, bool accumulate) {
   for (std::int64_t i = global_thread() * 4; i < count; i += global_threads() * 4) {
     float sum[4];
@@ -160,36 +157,38 @@ unsigned grid_of_warps(std::int64_t warps) { return grid_of(warps, kThreads / kW
 
 }  // namespace
 
-void merge_tile(std::int64_t rows, std::int64_t heads, std::int64_t head_dim, const float* tile_o,
-                const float* tile_lse, const View& o, const View& lse, Stream stream) {
+void merge_tile(std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
+                const std::byte* tile_o, const float* tile_lse, const View& o, const View& lse,
+                Stream stream) {
   FPDT_ASSERT(head_dim % 4 == 0 && o.access == lse.access);
   with_float_type(o.dtype, [&](auto type) {
     using T = decltype(type);
     launch(merge<T>, grid_of_warps(rows * heads), kThreads, 0, stream, rows, heads, head_dim,
-           tile_o, tile_lse, elements<T>(o), elements<float>(lse), accumulates(o));
+           reinterpret_cast<const bf16*>(tile_o), tile_lse, elements<T>(o), elements<float>(lse),
+           accumulates(o));
   });
 }
 
 void split_gradient(const HeadGroup& group, const View& dout, const View& lse, const View& delta,
-                    float* group_lse, std::byte* group_o, float* group_dq, Stream stream) {
+                    float* group_lse, std::byte* group_o, Stream stream) {
   FPDT_ASSERT(group.head_dim % 4 == 0 && group.head_dim <= kHeadMost);
   FPDT_ASSERT(dout.dtype == Dtype::bf16);
-  launch(split, grid_of_warps(rows_of(group)), kThreads, 0, stream, group,
-         elements<bf16>(dout), elements<float>(lse), elements<float>(delta), group_lse,
-         reinterpret_cast<bf16*>(group_o), group_dq);
+  launch(split, grid_of_warps(rows_of(group)), kThreads, 0, stream, group, elements<bf16>(dout),
+         elements<float>(lse), elements<float>(delta), group_lse, reinterpret_cast<bf16*>(group_o));
 }
 
-void join_gradient(const HeadGroup& group, const float* group_dq, const View& dq, Stream stream) {
+void join_gradient(const HeadGroup& group, const std::byte* group_dq, const View& dq,
+                   Stream stream) {
   FPDT_ASSERT(group.head_dim % 4 == 0 && dq.dtype == Dtype::f32);
-  launch(join, grid_of_warps(rows_of(group)), kThreads, 0, stream, group, group_dq,
-         elements<float>(dq), accumulates(dq));
+  launch(join, grid_of_warps(rows_of(group)), kThreads, 0, stream, group,
+         reinterpret_cast<const bf16*>(group_dq), elements<float>(dq), accumulates(dq));
 }
 
-void add_members(std::int64_t count, std::int64_t members, const float* tiles, const View& target,
-                 bool accumulate, Stream stream) {
+void add_members(std::int64_t count, std::int64_t members, const std::byte* tiles,
+                 const View& target, bool accumulate, Stream stream) {
   FPDT_ASSERT(count % 4 == 0 && members > 0 && target.dtype == Dtype::f32);
   launch(sum_members, grid_of(count / 4, kThreads, kBlocks), kThreads, 0, stream, count, members,
-         tiles, elements<float>(target), accumulate);
+         reinterpret_cast<const bf16*>(tiles), elements<float>(target), accumulate);
 }
 
 }  // namespace fpdt::cuda

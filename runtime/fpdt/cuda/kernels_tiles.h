@@ -20,26 +20,29 @@ struct HeadGroup {
 };
 
 // Writes (o, lse) of an op, [rows, h*D] and [rows, h], or merges a tile into them: its normalised
-// output tile_o f32 [rows, h*D] and its log-sum-exp tile_lse f32 [h, rows], finite in every row.
-void merge_tile(std::int64_t rows, std::int64_t heads, std::int64_t head_dim, const float* tile_o,
-                const float* tile_lse, const View& o, const View& lse, Stream stream);
+// output tile_o bf16 [rows, h*D] and its log-sum-exp tile_lse f32 [h, rows], finite in every row.
+void merge_tile(std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
+                const std::byte* tile_o, const float* tile_lse, const View& o, const View& lse,
+                Stream stream);
 
-// Writes the group's part of lse [rows, h] to group_lse [h', rows] and zeros to group_dq f32 [h',
-// rows, D]. dout is bf16 [rows, h*D], delta [rows, h].
+// Writes the group's part of lse [rows, h] to group_lse [h', rows]. dout is bf16 [rows, h*D], delta
+// [rows, h].
 //
 // Also writes group_o bf16 [rows, h'*D], the members of a KV head side by side: a stand-in for the
 // output of attention, for libraries that take delta = rowsum(dout * o) from o itself. group_o =
 // delta / |dout|^2 * dout (0 if dout is 0). Its products with dout have one sign, so its rounding
 // to bf16 changes delta by less than one part in 2^8, and |group_o| <= |o|.
 void split_gradient(const HeadGroup& group, const View& dout, const View& lse, const View& delta,
-                    float* group_lse, std::byte* group_o, float* group_dq, Stream stream);
+                    float* group_lse, std::byte* group_o, Stream stream);
 
-// Writes or adds the group's heads to dq [rows, h*D] f32, from group_dq f32 [h', rows, D].
-void join_gradient(const HeadGroup& group, const float* group_dq, const View& dq, Stream stream);
+// Writes or adds the group's heads to dq [rows, h*D] f32, from group_dq bf16 [rows, h'*D], in the
+// order of group_o.
+void join_gradient(const HeadGroup& group, const std::byte* group_dq, const View& dq,
+                   Stream stream);
 
-// Writes or adds to target f32 [count] the sum of `members` consecutive tiles f32 [count], in their
-// order. `count` must be a multiple of 4.
-void add_members(std::int64_t count, std::int64_t members, const float* tiles, const View& target,
-                 bool accumulate, Stream stream);
+// Writes or adds to target f32 [count] the sum of `members` consecutive tiles bf16 [count], in
+// their order. `count` must be a multiple of 4.
+void add_members(std::int64_t count, std::int64_t members, const std::byte* tiles,
+                 const View& target, bool accumulate, Stream stream);
 
 }  // namespace fpdt::cuda

@@ -72,8 +72,7 @@ std::string memory_lines(const Problem& problem, const Plan& plan) {
   text += wrapped("", fmt::format("arena {}, of which at most {} live at once: {}",
                                   format_bytes(plan.usage.arena),
                                   format_bytes(plan.usage.arena - peak.free), parts_text(named)));
-  if (const std::string outside = outside_text(problem.cluster, plan.usage.outside);
-      !outside.empty()) {
+  if (const std::string outside = outside_text(problem.cluster, plan.usage); !outside.empty()) {
     text += wrapped(
         "", fmt::format("outside the arena {}: {}", format_bytes(plan.usage.outside), outside));
   }
@@ -212,6 +211,7 @@ Json prediction_json(const Problem& problem, const Plan& plan) {
   object.update(host_json(problem, usage));
   object["outside_arena_bytes"] = usage.outside.value;
   object["outside_workspace_bytes"] = problem.cluster.outside.workspace.value;
+  object["outside_page_tables_bytes"] = usage.mapping.value;
   object["host_outside_bytes"] = problem.cluster.host_outside_bytes().value;
   object.update(speed_json(plan.throughput));
   object["sent_bytes_per_rank"] = {{"node", plan.sent.node}, {"network", plan.sent.network}};
@@ -348,13 +348,14 @@ Json host_json(const Problem& problem, const Usage& usage) {
           {"host_saving_bytes_per_node", usage.saving.node.value}};
 }
 
-std::string outside_text(const ClusterSpec& cluster, Bytes all) {
+std::string outside_text(const ClusterSpec& cluster, const Usage& usage) {
   const OutsideArena& outside = cluster.outside;
-  return parts_text(
-      {{"context", outside.context},
-       {"libraries", outside.libraries},
-       {"workspace of kernels", outside.workspace},
-       {"communicator", all - outside.context - outside.libraries - outside.workspace}});
+  const Bytes known = outside.context + outside.libraries + outside.workspace + usage.mapping;
+  return parts_text({{"context", outside.context},
+                     {"libraries", outside.libraries},
+                     {"workspace of kernels", outside.workspace},
+                     {"communicator", usage.outside - known},
+                     {"page tables", usage.mapping}});
 }
 
 std::string host_outside_text(const ClusterSpec& cluster) {

@@ -42,7 +42,7 @@ std::string line(std::string_view key, const std::string& text);
 std::string wrapped(std::string_view key, const std::string& text, std::size_t width = 10);
 
 // The memory outside the arena, part by part: "context 1.2 GiB, libraries 128 MiB"; "" for none.
-std::string outside_text(const ClusterSpec& cluster, Bytes outside);
+std::string outside_text(const ClusterSpec& cluster, const Usage& usage);
 // The same for a node's host memory, with the memory that there is.
 std::string host_outside_text(const ClusterSpec& cluster);
 

@@ -129,6 +129,7 @@ Json outcome_json(const Problem& problem, const Outcome& outcome) {
        {"device_peak_bytes", outcome.usage.arena.value},
        {"outside_arena_bytes", outcome.usage.outside.value},
        {"outside_workspace_bytes", problem.cluster.outside.workspace.value},
+       {"outside_page_tables_bytes", outcome.usage.mapping.value},
        {"host_peak_bytes_per_node", outcome.usage.host_node.value},
        {"sent_bytes_per_rank", {{"node", outcome.sent.node}, {"network", outcome.sent.network}}},
        {"strategy", in_words(problem, outcome.strategy)},

@@ -160,7 +160,7 @@ std::string summary(const Problem& problem, const Strategy& strategy, const Lowe
   text += line("", fmt::format("host {} of {} per node", format_bytes(need.host_node),
                                format_bytes(problem.host_budget)));
   text += line("", checkpoint_text(need));
-  text += line("outside", outside_text(problem.cluster, need.outside));
+  text += line("outside", outside_text(problem.cluster, need));
   if (!fits_numa_nodes(problem, need)) text += line("NUMA", numa_text(problem, need));
   text += fmt::format("wrote       {}\n", path);
   return text;

@@ -38,7 +38,8 @@ TimelinePicture Simulated::picture() const {
   picture.title = fmt::format("{}, {} tokens on {}", problem().model.name,
                               format_tokens(problem().seq_len), cluster.name);
   picture.subtitle = in_words(problem(), strategy());
-  picture.outside = outside_bytes(problem(), strategy());
+  picture.outside =
+      outside_bytes(problem(), strategy(), placed_bytes(schedule(), MemorySpace::host_pinned));
   picture.device_budget = problem().device_budget;
   picture.host_budget = Bytes{problem().host_budget.value / cluster.devices_per_node};
   picture.zoom = middle_call(picture.run);

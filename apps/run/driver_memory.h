@@ -28,9 +28,9 @@ struct DriverMemory {
 };
 void note_step(std::span<DriverMemory> gpus, std::span<const Bytes> used);
 
-// The memory that `ranks` ranks on one GPU take outside of their arenas: one context, and libraries
-// and workspace for each. Ranks of one process have no channels. 0 where the cluster file says
-// nothing.
+// The memory that `ranks` ranks on one GPU take outside of their arenas, beside page tables: one
+// context, and libraries and workspace for each. Ranks of one process have no channels. 0 where the
+// cluster file says nothing.
 Bytes outside_on_one_gpu(const OutsideArena& outside, std::int64_t ranks);
 // The same for a rank that is a process, with the communicators that it has: of each lane, of each
 // all-gather across nodes, and of messages between steps. nodes[r]: the host of rank r.

@@ -73,7 +73,8 @@ void StepTimes::draw(const std::string& path, const PictureFlags& look) const {
       fmt::format("{}, {} tokens on {}: measured over predicted", job_.problem.model.name,
                   format_tokens(job_.problem.seq_len), job_.problem.cluster.name);
   picture.subtitle = in_words(job_.problem, job_.strategy);
-  picture.outside = outside_bytes(job_.problem, job_.strategy);
+  picture.outside =
+      outside_bytes(job_.problem, job_.strategy, placed_bytes(schedule_, MemorySpace::host_pinned));
   picture.device_budget = job_.problem.device_budget;
   picture.host_budget =
       Bytes{job_.problem.host_budget.value / job_.problem.cluster.devices_per_node};

@@ -43,8 +43,9 @@ void expect_object(const json& object) {
   }
   const json& prediction = object.at("prediction");
   EXPECT_EQ(prediction.is_null(), object.at("verdict") == "infeasible");
-  for (const char* key : {"device_peak_bytes", "host_peak_bytes_per_rank", "outside_arena_bytes",
-                          "outside_workspace_bytes", "host_outside_bytes"}) {
+  for (const char* key :
+       {"device_peak_bytes", "host_peak_bytes_per_rank", "outside_arena_bytes",
+        "outside_workspace_bytes", "outside_page_tables_bytes", "host_outside_bytes"}) {
     EXPECT_TRUE(prediction.is_null() || prediction.at(key).is_number_integer()) << key;
   }
   for (const char* key : {"candidates", "simulated"}) {

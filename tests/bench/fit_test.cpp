@@ -96,5 +96,16 @@ TEST(Fit, RoundsToFourDigits) {
   EXPECT_EQ(round.matmul_shares.front().share, 0.3333);
 }
 
+// An H200's attention forward, fitted to two sizes of heads.
+TEST(Fit, AttentionBesideASoftmaxDoesNotRaiseThePeak) {
+  Rates rates;
+  rates.peak_flops = 989e12;
+  rates.attention_forward = rates.attention_backward = {1.094e15, 1.088e15, 1.109e15};
+  rates.softmax_forward = rates.softmax_backward = {2.9e12, 2.9e12, 2.9e12};
+  EXPECT_EQ(rounded(rates).peak_flops, 989e12);
+  rates.softmax_backward = {};
+  EXPECT_EQ(rounded(rates).peak_flops, 1.094e15);
+}
+
 }  // namespace
 }  // namespace fpdt

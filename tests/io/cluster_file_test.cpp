@@ -208,6 +208,7 @@ TEST(ClusterFile, RefusesRatesThatCannotBe) {
   };
   EXPECT_EQ(error("peak_flops: 1e12, matmul: 1e12, link: {typical: 3, low: 2}"), "");
   EXPECT_THAT(error("matmul: 1e12"), HasSubstr("peak_flops: expected the peak"));
+  EXPECT_EQ(error("peak_flops: 1e12, attention_forward: 2e12, softmax_forward: 1e10"), "");
   EXPECT_THAT(error("peak_flops: 1e12, attention_forward: 2e12"),
               HasSubstr("attention_forward: expected at most the peak_flops of 1e+12"));
   EXPECT_THAT(error("matmul: fast"),

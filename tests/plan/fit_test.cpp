@@ -34,7 +34,7 @@ TEST(Fit, WhatLiesOutsideCountsForTheDevice) {
   problem.cluster.outside.context = Bytes{1000};
   problem.cluster.outside.per_peer = Bytes{10};
   const Usage need = usage(problem, tiny_strategy(16));
-  EXPECT_EQ(need.device, need.arena + Bytes{1060});
+  EXPECT_EQ(need.device, need.arena + Bytes{1060} + need.mapping);
   EXPECT_EQ(need.host_node, 4 * need.host_rank + need.loading.node);
   problem.device_budget = need.device;
   problem.host_budget = need.host_node;
@@ -44,6 +44,19 @@ TEST(Fit, WhatLiesOutsideCountsForTheDevice) {
   problem.device_budget = need.device;
   problem.host_budget = need.host_node - Bytes{1};
   EXPECT_FALSE(within(problem, need));
+}
+
+TEST(Fit, ADeviceMapsWhatItsRankPins) {
+  Problem problem = ample(4, 64);
+  Strategy strategy = with_stored_on_host(tiny_strategy(16));
+  strategy.offload_states(true);
+  EXPECT_EQ(usage(problem, strategy).mapping, Bytes{});  // nothing says that it is a GPU
+  problem.cluster.outside.context = Bytes{1000};
+  const Bytes pinned = predict(problem, strategy).host_pinned;
+  ASSERT_GT(pinned, Bytes{5 * 4096});
+  const Usage need = usage(problem, strategy);
+  EXPECT_EQ(need.mapping, Bytes{8 * ((pinned.value + 4095) / 4096)});
+  EXPECT_EQ(need.device, need.arena + Bytes{1000} + need.mapping);
 }
 
 // One process of the job writes. It loads before it saves, so only the larger counts.

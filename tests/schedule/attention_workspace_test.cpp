@@ -17,18 +17,18 @@ constexpr std::int64_t kEngine = 64 * kKi;
 TEST(AttentionWorkspace, IsThatOfTheSlices) {
   const std::int64_t rows = 64 * kKi;
   EXPECT_EQ(attention_workspace_bytes(forward, rows, rows, 4, 2, 128),
-            Bytes{kEngine + 1 * kMi + 128 * kMi});
+            Bytes{kEngine + 1 * kMi + 64 * kMi});
   EXPECT_EQ(attention_workspace_bytes(backward, rows, rows, 4, 2, 128),
-            Bytes{kEngine + 2 * kMi + 64 * kMi + 2 * 128 * kMi + 256 * kMi})
+            Bytes{kEngine + 2 * kMi + 64 * kMi + 2 * 128 * kMi + 128 * kMi})
       << "all four heads in one launch";
   EXPECT_EQ(attention_workspace_bytes(backward, rows, rows, 32, 8, 128),
-            Bytes{kEngine + 2 * 2 * kMi + 128 * kMi + 2 * 256 * kMi + 512 * kMi})
+            Bytes{kEngine + 2 * 2 * kMi + 128 * kMi + 2 * 256 * kMi + 256 * kMi})
       << "eight of 32 heads";
   // The smallest tile. Parts begin at multiples of 256.
   EXPECT_EQ(attention_workspace_bytes(forward, 128, 128, 1, 1, 64),
-            Bytes{kEngine + 512 + 4 * 128 * 64});
+            Bytes{kEngine + 512 + 2 * 128 * 64});
   EXPECT_EQ(attention_workspace_bytes(backward, 32, 32, 1, 1, 2),
-            Bytes{kEngine + 256 + 256 + 256 + 2 * 256 + 512});
+            Bytes{kEngine + 256 + 256 + 256 + 2 * 256 + 256});
 }
 
 // Eight heads of 64K rows, or as many rows of longer chunks. The number of members in a launch is a
@@ -60,7 +60,7 @@ TEST(AttentionWorkspace, KnowsPiecesOfKeys) {
   // The square at the diagonal is not cut.
   const std::int64_t longer = 2 * kBackwardPieceMost;
   EXPECT_EQ(bytes(backward, longer, 16 * kMi) - bytes(backward, longer, kBackwardPieceMost),
-            Bytes{8 * 4 * kBackwardPieceMost * 64})
+            Bytes{4 * 4 * kBackwardPieceMost * 64})
       << "two of the four heads of each KV head, beyond 64K rows";
 }
 

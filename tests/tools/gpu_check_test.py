@@ -99,7 +99,7 @@ class Clusters(unittest.TestCase):
                 text = path.read_text()
                 self.assertIn("devices_per_node: 4", text)
                 self.assertIn("host_memory: 524288MiB", text)
-                self.assertIn("link: 1.538e+12" if solo else "link: {typical: 360e9", text)
+                self.assertIn("link: 1.605e+12" if solo else "link: {typical: 360e9", text)
                 done = subprocess.run([BUILD / "apps/fpdt-plan", "search", "--model",
                                        SOURCE / "models/llama3-8b.yaml", "--cluster", path,
                                        "--seq-len", "64K"], capture_output=True, text=True)

@@ -49,9 +49,13 @@ std::vector<DriverMemory> driver_memory(const Job& job, const RankMachine& machi
     memory.gpu = share.gpu;
     memory.arenas = share.ranks * arena;
     const OutsideArena& outside = job.problem.cluster.outside;
-    memory.outside = place.processes == 1 ? outside_on_one_gpu(outside, share.ranks)
-                                          : outside_of_process(outside, job.schedule.schedule(),
-                                                               place.process, nodes);
+    const Schedule& schedule = job.schedule.schedule();
+    memory.outside = place.processes == 1
+                         ? outside_on_one_gpu(outside, share.ranks)
+                         : outside_of_process(outside, schedule, place.process, nodes);
+    // A GPU maps all that its process pins.
+    memory.outside += outside.page_tables(std::ssize(place.present) *
+                                          arena_bytes(schedule, MemorySpace::host_pinned));
     memory.before = used[i];
   }
   return all;

@@ -68,15 +68,16 @@ Bytes lack(const Problem& problem, const Strategy& strategy) {
 
 }  // namespace
 
-Bytes outside_bytes(const Problem& problem, const Strategy& strategy) {
+Bytes outside_bytes(const Problem& problem, const Strategy& strategy, Bytes pinned) {
   const Connections connections = connections_of(problem, strategy);
-  return problem.cluster.outside_bytes(connections.peers, connections.across);
+  return problem.cluster.outside_bytes(connections.peers, connections.across, pinned);
 }
 
 Usage usage(const Problem& problem, const Strategy& strategy, const Prediction& prediction) {
   Usage need;
   need.arena = prediction.device;
-  need.outside = outside_bytes(problem, strategy);
+  need.outside = outside_bytes(problem, strategy, prediction.host_pinned);
+  need.mapping = problem.cluster.outside.page_tables(prediction.host_pinned);
   need.device = need.arena + need.outside;
   need.host_rank = prediction.host_pinned + prediction.host;
   const ClusterSpec& cluster = problem.cluster;

@@ -22,7 +22,8 @@ struct HostBytes {
 // The memory that a strategy needs.
 struct Usage {
   Bytes arena;      // on one device
-  Bytes outside;    // the arenas: driver, libraries and communicators
+  Bytes outside;    // the arenas: driver, libraries, communicators, page tables
+  Bytes mapping;    // page tables of pinned memory, a part of `outside`
   Bytes device;     // both
   Bytes host_rank;  // pinned and pageable memory of one rank
   // Additional memory while a run loads and saves (spec/checkpoint_bytes.h), if each rank is a
@@ -36,8 +37,9 @@ Usage usage(const Problem& problem, const Strategy& strategy, const Prediction& 
 Usage usage(const Problem& problem, const Strategy& strategy);
 // The usage of a placed schedule; it is at most the predicted one.
 Usage usage(const Problem& problem, const Strategy& strategy, const Placement& placement);
-// The memory outside the arena of a device, with the communicators that the strategy needs.
-Bytes outside_bytes(const Problem& problem, const Strategy& strategy);
+// The memory outside the arena of a device, with the communicators that the strategy needs, where
+// each rank pins so much host memory.
+Bytes outside_bytes(const Problem& problem, const Strategy& strategy, Bytes pinned);
 
 bool within(const Problem& problem, const Usage& usage);
 // The share of the host budget that lies on one NUMA node.

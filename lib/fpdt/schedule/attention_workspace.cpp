@@ -30,7 +30,7 @@ Bytes attention_workspace_bytes(AttentionDirection direction, std::int64_t q_row
                                 std::int64_t head_dim) {
   if (direction == AttentionDirection::forward) {
     const std::int64_t rows = mul(heads, q_rows);
-    return Bytes{kEngineBytes + slice(4 * rows) + slice(mul(4 * rows, head_dim))};
+    return Bytes{kEngineBytes + slice(4 * rows) + slice(mul(2 * rows, head_dim))};
   }
   const std::int64_t together = kv_heads * backward_members(q_rows, heads, kv_heads);
   const std::int64_t rows = mul(together, q_rows);
@@ -38,7 +38,7 @@ Bytes attention_workspace_bytes(AttentionDirection direction, std::int64_t q_row
   const std::int64_t piece = std::min(k_rows, std::max(kBackwardPieceMost, q_rows));
   const std::int64_t keys = mul(mul(together, piece), head_dim);
   return Bytes{kEngineBytes + 2 * slice(4 * rows) + slice(2 * elements) + 2 * slice(4 * elements) +
-               slice(8 * keys)};
+               slice(4 * keys)};
 }
 
 }  // namespace fpdt

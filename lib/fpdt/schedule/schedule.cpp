@@ -10,6 +10,16 @@
 
 namespace fpdt {
 
+Bytes placed_bytes(const Schedule& schedule, MemorySpace space) {
+  Bytes end;
+  for (const Buffer& buffer : schedule.buffers) {
+    if (buffer.space != space) continue;
+    FPDT_ASSERT(buffer.offset >= 0);
+    end = std::max(end, Bytes{buffer.offset} + buffer.bytes());
+  }
+  return end;
+}
+
 const Group& group_named(const Schedule& schedule, std::string_view name) {
   const auto found = std::find_if(schedule.groups.begin(), schedule.groups.end(),
                                   [name](const Group& group) { return group.name == name; });

@@ -123,6 +123,9 @@ struct Schedule {
 inline constexpr int kScheduleFormat = 3;
 inline constexpr int kOldestFormat = 2;
 
+// The end of the last buffer of a space. Precondition: every buffer is placed.
+Bytes placed_bytes(const Schedule& schedule, MemorySpace space);
+
 // Precondition of both: the group exists.
 const Group& group_named(const Schedule& schedule, std::string_view name);
 // The group of a collective. Precondition: is_collective(body).

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fpdt/base/error.h"
+#include "fpdt/base/math.h"
 #include "fpdt/base/units.h"
 #include "fpdt/base/words.h"
 
@@ -117,6 +118,12 @@ struct OutsideArena {
     constexpr Bytes kPeer{2 * 12 << 20}, kNetwork{40 << 20};
     return peers * std::min(per_peer, kPeer) + (across ? std::min(network, kNetwork) : Bytes{});
   }
+  // A GPU maps each page of 4 KiB of the host memory that its process has pinned: 8 bytes on an
+  // H200. 0 where there is no context, as on a CPU.
+  [[nodiscard]] Bytes page_tables(Bytes pinned) const {
+    constexpr std::int64_t kPage = 4096, kEntry = 8;
+    return context.value > 0 ? Bytes{div_ceil(pinned.value, kPage) * kEntry} : Bytes{};
+  }
 };
 
 // Memory of a node that no plan may use. The memory that loading and saving take is part of a plan
@@ -146,11 +153,13 @@ struct ClusterSpec {
   bool operator==(const ClusterSpec&) const = default;
 
   [[nodiscard]] std::int64_t devices() const { return nodes * devices_per_node; }
-  // Bytes outside the arena of one device whose collectives have such communicators.
-  [[nodiscard]] Bytes outside_bytes(std::int64_t peers, std::int64_t across) const {
+  // Bytes outside the arena of one device whose collectives have such communicators, and whose rank
+  // pins so much host memory.
+  [[nodiscard]] Bytes outside_bytes(std::int64_t peers, std::int64_t across,
+                                    Bytes pinned = {}) const {
     return outside.context + outside.libraries + outside.workspace +
            outside.channels(peers, across) +
-           outside.message_channel(devices_per_node - 1, nodes > 1);
+           outside.message_channel(devices_per_node - 1, nodes > 1) + outside.page_tables(pinned);
   }
   // With one of all devices.
   [[nodiscard]] Bytes outside_bytes() const {

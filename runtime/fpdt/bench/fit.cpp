@@ -147,9 +147,11 @@ Rates rounded(Rates rates) {
     for (SizeShare& one : *shares) one.share = rounded(one.share);
   }
   rates.peak_flops = rounded(rates.peak_flops);
-  for (const Rate& rate :
-       {rates.matmul, rates.grouped_matmul, rates.attention_forward, rates.attention_backward,
-        rates.own_attention_forward, rates.own_attention_backward}) {
+  // Of attention without a softmax; with one it is a term of a fit.
+  const Rate forward = rates.softmax_forward.typical > 0 ? Rate{} : rates.attention_forward;
+  const Rate backward = rates.softmax_backward.typical > 0 ? Rate{} : rates.attention_backward;
+  for (const Rate& rate : {rates.matmul, rates.grouped_matmul, forward, backward,
+                           rates.own_attention_forward, rates.own_attention_backward}) {
     rates.peak_flops = std::max(rates.peak_flops, rate.typical);
   }
   return rates;

@@ -155,13 +155,7 @@ Bytes page_bytes() {
 }
 
 Bytes arena_bytes(const Schedule& schedule, MemorySpace space) {
-  Bytes end;
-  for (const Buffer& buffer : schedule.buffers) {
-    if (buffer.space != space) continue;
-    FPDT_ASSERT(buffer.offset >= 0);
-    end = std::max(end, Bytes{buffer.offset} + buffer.bytes());
-  }
-  return Bytes{round_up(end.value, page_bytes().value)};
+  return Bytes{round_up(placed_bytes(schedule, space).value, page_bytes().value)};
 }
 
 void declare_host_memory(Bytes bytes) { declared = bytes; }

@@ -64,7 +64,7 @@ class Played(unittest.TestCase):
         ceiling = {"item": "ceiling", "state": "done", "reason": "", "text": [],
                    "gpu": "NVIDIA H200", "result": {"best": CEILING}}
         (self.out / "ceiling.json").write_text(json.dumps(ceiling))
-        done = self.check("--items", "versions,tests,bench,solo-1m,kernels,curves,memory,"
+        done = self.check("--items", "versions,tests,bench,solo-1m,solo-1m-2,kernels,curves,memory,"
                           "deterministic,sanitizer")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for name in ("tests", "bench", "solo-1m", "solo-1m-2", "kernels", "memory", "sanitizer"):

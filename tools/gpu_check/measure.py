@@ -1,6 +1,6 @@
 """The items that measure parts: the bench, the same ops in other libraries, PyTorch."""
 from gpu_check import cluster, items, jobs
-from gpu_check.harness import Skipped
+from gpu_check.harness import GRACE, Skipped
 from gpu_check.sampler import words
 
 # A step takes at least the time of these ops.
@@ -72,7 +72,8 @@ def _compare(session, *flags):
     if not (known["torch"] if "torch" in known else session.run(
             "python3", "-c", "import torch", codes=None, limit=60).code == 0):
         raise Skipped("python3 has no torch")
-    seconds = int(min(session.left(), session.item_left())) - 5
+    # It reports before it would be told to stop.
+    seconds = max(1, int(min(session.left(), session.item_left()) - GRACE) - 5)
     rehearse = ["--rehearse"] if session.rehearse else []
     return session.run("python3", session.root / "tools/compare-pytorch-gpu", "--json",
                        "--time-limit", seconds, *rehearse, *flags)

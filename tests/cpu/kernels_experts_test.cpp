@@ -193,6 +193,138 @@ void check_route_gradient(const RouterGradient& s) {
   expect_close(got, expected, s.dtype);
 }
 
+// Labels of which every third masks its row.
+std::vector<double> labels_of(std::int64_t rows) {
+  std::vector<double> labels;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    labels.push_back(row % 3 == 1 ? -1 : static_cast<double>(row));
+  }
+  return labels;
+}
+
+// Loads and chances of a layer, by loops.
+struct Sums {
+  std::vector<double> loads, chances;
+  Sums(const Layer& layer, const std::vector<double>& logits, const std::vector<double>& labels)
+      : loads(index(layer.experts)), chances(loads.size()) {
+    const Choices choices(layer, logits);
+    for (std::int64_t row = 0; row < layer.rows; ++row) {
+      if (labels[index(row)] < 0) continue;
+      const auto p = softmax(logits, row, layer.experts);
+      for (std::size_t e = 0; e < p.size(); ++e) chances[e] += p[e];
+      for (std::int64_t j = row * layer.active; j < (row + 1) * layer.active; ++j) {
+        loads[index(choices.expert_of_entry[index(j)])] += 1;
+      }
+    }
+  }
+};
+
+const std::vector<Layer> kBalanced{{1, 1, 1},    {9, 8, 1},    {150, 8, 2}, {37, 65, 8},
+                                   {33, 128, 8}, {3, 300, 64}, {4, 1024, 7}};
+
+TEST(ExpertLoadsKernel, CountsTheRowsThatHaveLabels) {
+  for (const Layer& layer : kBalanced) {
+    for (const bool accumulate : {false, true}) {
+      SCOPED_TRACE(testing::Message() << layer << ", accumulate " << accumulate);
+      KernelCase memory;
+      const auto logits = logits_of(memory, layer, Spread::even);
+      const auto labels = labels_of(layer.rows);
+      ExpertLoads op;
+      layer.set(op);
+      op.logits = memory.put(Dtype::f32, logits);
+      op.routes = memory.put(Dtype::i32, Choices(layer, logits).integers());
+      op.labels = memory.put(Dtype::i32, labels);
+      for (Target* target : {&op.loads, &op.chances}) {
+        *target = accumulate ? memory.accumulate(Dtype::f32, layer.experts)
+                             : memory.write(Dtype::f32, layer.experts);
+      }
+      const auto loads = memory.values(op.loads), chances = memory.values(op.chances);
+      memory.run(op);
+      const Sums sums(layer, logits, labels);
+      std::vector<Expected> expected_loads, expected_chances;
+      for (std::size_t e = 0; e < sums.loads.size(); ++e) {
+        const double error = static_cast<double>(layer.rows + 2) * kUnit;
+        expected_loads.push_back({sums.loads[e] + (accumulate ? loads[e] : 0),
+                                  accumulate ? 2 * kUnit * (sums.loads[e] + 1) : 0});
+        expected_chances.push_back({sums.chances[e] + (accumulate ? chances[e] : 0),
+                                    (error + error_of_weight(layer)) * (sums.chances[e] + 1)});
+      }
+      expect_close(memory.values(op.loads), expected_loads, Dtype::f32);
+      expect_close(memory.values(op.chances), expected_chances, Dtype::f32);
+    }
+  }
+}
+
+TEST(BalanceLossKernel, IsTheProductOfSharesAndZeroWithoutRows) {
+  for (const Layer& layer : kBalanced) {
+    for (const bool any : {true, false}) {
+      SCOPED_TRACE(testing::Message() << layer);
+      KernelCase memory;
+      BalanceLoss op;
+      op.experts = layer.experts, op.active = layer.active, op.balance = 3;
+      std::vector<double> loads;
+      for (std::int64_t e = 0; e < layer.experts; ++e) {
+        loads.push_back(any ? static_cast<double>(e % 7 + 1) : 0);
+      }
+      op.loads = memory.put(Dtype::f32, loads);
+      op.chances = memory.put_random(Dtype::f32, layer.experts);
+      op.loss = memory.accumulate(Dtype::f32, 1);
+      const double before = memory.values(op.loss)[0];
+      const auto chances = memory.values(op.chances);
+      memory.run(op);
+      double rows = 0, sum = 0, magnitude = 0;
+      for (std::size_t e = 0; e < loads.size(); ++e) {
+        rows += loads[e] / static_cast<double>(layer.active);
+        sum += loads[e] * chances[e], magnitude += loads[e] * std::abs(chances[e]);
+      }
+      const double term = any ? 3 * sum / rows / rows : 0;
+      const double error = any ? 3 * magnitude / rows / rows : 0;
+      expect_close(memory.values(op.loss),
+                   {{before + term,
+                     static_cast<double>(layer.experts + 8) * kUnit * (error + std::abs(before))}},
+                   Dtype::f32);
+    }
+  }
+}
+
+// With weights that have no gradient, that of the balance alone.
+TEST(RouteBackwardKernel, HasTheGradientOfTheBalance) {
+  for (const Layer& layer : kBalanced) {
+    for (const bool normalised : {false, true}) {
+      SCOPED_TRACE(testing::Message() << layer << ", normalised " << normalised);
+      KernelCase memory;
+      const auto logits = logits_of(memory, layer, Spread::even);
+      const auto labels = labels_of(layer.rows);
+      const Sums sums(layer, logits, labels);
+      RouteBackward op;
+      layer.set(op), op.normalised = normalised, op.balance = 5;
+      op.logits = memory.put(Dtype::f32, logits);
+      op.routes = memory.put(Dtype::i32, Choices(layer, logits).integers());
+      op.dweights = memory.put(Dtype::f32, std::vector<double>(index(layer.pairs()), 0.0));
+      op.labels = memory.put(Dtype::i32, labels);
+      op.loads = memory.put(Dtype::f32, sums.loads);
+      op.dlogits = memory.write(Dtype::f32, layer.rows * layer.experts);
+      memory.run(op);
+      double sequence = 0;
+      for (const double load : sums.loads) sequence += load / static_cast<double>(layer.active);
+      std::vector<Expected> expected;
+      for (std::int64_t row = 0; row < layer.rows; ++row) {
+        const auto p = softmax(logits, row, layer.experts);
+        double mean = 0;
+        for (std::size_t e = 0; e < p.size(); ++e) mean += p[e] * sums.loads[e] / sequence;
+        for (std::size_t e = 0; e < p.size(); ++e) {
+          const bool counts = labels[index(row)] >= 0;
+          const double share = sums.loads[e] / sequence;
+          const double factor = counts ? 5 / sequence * p[e] : 0;
+          expected.push_back(
+              {factor * (share - mean), 4 * error_of_weight(layer) * factor * (share + mean)});
+        }
+      }
+      expect_close(memory.values(op.dlogits), expected, Dtype::f32);
+    }
+  }
+}
+
 TEST(RouteBackwardKernel, IsTheGradientOfTheWeights) {
   for (const bool normalised : {false, true}) {
     for (const Layer layer :

@@ -156,6 +156,7 @@ std::vector<Case> cases() {
   all.push_back(make_case(tiny_qwen3(), 2, 24, 8));  // experts, in tiles of rows
   all.back().problem.model.experts = 4;
   all.back().problem.model.active_experts = 2;
+  all.back().problem.model.balance_loss = 0.1;
   all.back().strategy.tiles.ffn_rows = 3;
   // Every method, in bf16 and in as many layers as hide an error of one below their rounding.
   for (const Method* const method : methods()) {

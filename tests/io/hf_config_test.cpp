@@ -229,7 +229,18 @@ TEST(HfConfig, ReadsExperts) {
   };
   EXPECT_THAT(refused(R"("decoder_sparse_step": 2)"), HasSubstr("layers without experts"));
   EXPECT_THAT(refused(R"("mlp_only_layers": [0])"), HasSubstr("layers without experts"));
-  EXPECT_THAT(refused(R"("output_router_logits": true)"), HasSubstr("only false is supported"));
+  // transformers balances experts only where it is asked for the logits of routers.
+  EXPECT_EQ(parsed(R"({"model_type": "mixtral", "router_aux_loss_coef": 0.02})").balance_loss, 0);
+  for (const char* type : {"mixtral", "qwen3_moe"}) {
+    const std::string begin = std::string(R"({"model_type": ")") + type + R"(", )";
+    EXPECT_EQ(parsed(begin + R"("output_router_logits": true})").balance_loss, 0.001);
+    const ModelSpec balanced =
+        parsed(begin + R"("output_router_logits": true, "router_aux_loss_coef": 0.02})");
+    EXPECT_EQ(balanced.balance_loss, 0.02);
+    EXPECT_EQ(parsed(hf_config_json(balanced)).balance_loss, 0.02);
+  }
+  EXPECT_THAT(refused(R"("output_router_logits": true, "router_aux_loss_coef": -1)"),
+              HasSubstr("balance_loss: expected 0 to 1e3, found -1"));
   EXPECT_THAT(refused(R"("num_experts_per_tok": 200)"), HasSubstr("expected 1 to 64, found 200"));
   EXPECT_THAT(refused(R"("mlp_only_layers": 0)"), HasSubstr("layers without experts"));
   EXPECT_THAT(refused(R"("num_experts": 16, "num_local_experts": 8)"), HasSubstr("disagrees"));

@@ -30,6 +30,7 @@ void draw_kinds(Draw& draw, ModelSpec& model, std::int64_t chunk_tokens) {
   if (draw.of({1, 2, 3}) == 1 && !model.post_norms && !model.bias && !model.parallel_residual) {
     model.experts = draw.of<std::int64_t>({2, 5});
     model.active_experts = draw.of<std::int64_t>({1, 2});
+    model.balance_loss = model.experts == 5 ? 0.1 : 0;
   }
   if (draw.of({1, 2, 3}) > 1) return;
   model.kinds.front().window = draw.of({std::int64_t{1}, std::int64_t{2}, chunk_tokens,
@@ -138,7 +139,10 @@ DrawnStep many_chunks(std::uint32_t seed) {
   strategy.layer_gradients = draw.of({LayerGradients::apart, LayerGradients::in_inputs});
   strategy.queries = draw.of({Queries::stored, Queries::again});
   draw_kinds(draw, problem.model, strategy.tiles.chunk_tokens);
-  if (!check(problem, strategy).empty()) problem.model.experts = problem.model.active_experts = 0;
+  if (!check(problem, strategy).empty()) {
+    problem.model.experts = problem.model.active_experts = 0;
+    problem.model.balance_loss = 0;
+  }
   return {problem, canonical(problem, strategy)};
 }
 

@@ -36,6 +36,7 @@ class LoweredExperts : public testing::Test {
     ModelSpec model = test::tiny_llama();
     model.experts = 4;
     model.active_experts = 2;
+    model.balance_loss = 0.1;
     Strategy strategy = test::tiny_strategy(8);
     strategy.tiles.ffn_rows = 2;
     whole = lower(test::tiny_problem(model, 2, 16), strategy).schedule.schedule();
@@ -161,6 +162,12 @@ TEST_F(LoweredExperts, TilesAreNotMixed) {
               return false;
             }),
             Codes{"S702"});
+}
+
+TEST_F(LoweredExperts, LabelsAreThoseOfTheTile) {
+  EXPECT_EQ(after<RouteBackward>([](RouteBackward& op) { op.labels.row_first ^= 2; }),
+            Codes{"S702"});
+  EXPECT_TRUE(after<RouteBackward>([](RouteBackward& op) { op.loads = {}; }).count("S205"));
 }
 
 TEST_F(LoweredExperts, ConstantsAreInRange) {

@@ -30,10 +30,42 @@ TEST(Experts, AreWeightedByTheSoftmaxOfThoseTaken) {
   EXPECT_NEAR(experts(tiny(3), n, {router, up, down})[0], 100 * (4 * 10 + 2 * 1 + 2 * 100) / 8.0,
               1e-9);
   // One alone has weight 1, so the router has no gradient.
-  const ExpertGradients d = experts_backward(tiny(1), n, {router, up, down}, {1});
+  const ExpertGradients d = experts_backward(tiny(1), n, {router, up, down}, {1}, {});
   EXPECT_EQ(d.router, (Matrix{0, 0, 0}));
   EXPECT_EQ(d.down[0], 0) << "not taken";
   EXPECT_NEAR(d.down[1], 100, 1e-9);
+}
+
+// Two tokens that count and one without a label, in two layers; the gradient against differences
+// of the loss, whose choices stay as they are.
+TEST(Balance, IsLeastWhereExpertsAreAskedEqually) {
+  const ModelSpec model = tiny(2);
+  const std::vector<std::int32_t> labels{0, -1, 5};
+  const Matrix n{0.3, 0.9, -0.4};
+  const auto loss = [&](const Matrix& router) {
+    Balance balance(model, labels);
+    balance.add(n, router);
+    balance.add(n, {0.1, 0.2, -0.3});
+    return balance.loss();
+  };
+  const Matrix router{0.5, -0.25, 1};
+  Balance balance(model, labels);
+  balance.add(n, router);
+  balance.add(n, {0.1, 0.2, -0.3});
+  const Matrix gradient = balance.gradient(n, router, 0.5);
+  for (std::size_t e = 0; e < 3; ++e) {
+    Matrix up = router, down = router;
+    up[e] += 1e-6, down[e] -= 1e-6;
+    double sum = 0;
+    for (std::size_t t = 0; t < 3; ++t) sum += gradient[t * 3 + e] * n[t];
+    EXPECT_NEAR(sum, 0.5 * (loss(up) - loss(down)) / 2e-6, 1e-8) << e;
+  }
+  for (std::size_t e = 0; e < 3; ++e) EXPECT_EQ(gradient[3 + e], 0) << "no label";
+  // All experts chosen, or logits that are equal: X * X * (k / X) * (1 / X) = k.
+  Balance equal(tiny(3), labels);
+  equal.add(n, router);
+  EXPECT_NEAR(equal.loss(), 3, 1e-12);
+  EXPECT_EQ(Balance(model, labels).loss(), 0);
 }
 
 }  // namespace

@@ -86,8 +86,18 @@ TEST(Model, HasExperts) {
     EXPECT_NE(check(model).front().message.find("expected 1 to 8"), std::string::npos);
   }
   model.active_experts = 2;
+  for (const double balance : {-1.0, 1e4, std::nan("")}) {
+    model.balance_loss = balance;
+    ASSERT_EQ(check(model).size(), 1U);
+    EXPECT_NE(check(model).front().message.find("balance_loss: expected 0 to 1e3"),
+              std::string::npos);
+  }
+  model.balance_loss = 0;
   model.bias = true;
   EXPECT_EQ(check(model).size(), 1U);
+  ModelSpec without = llama3(2, 256, 8, 512);
+  without.balance_loss = 0.1;
+  EXPECT_NE(check(without).front().message.find("without experts"), std::string::npos);
 }
 
 TEST(Model, RefusesPatternsThatMeanNothing) {

@@ -53,6 +53,7 @@ ModelSpec tiny_experts(std::int64_t experts, std::int64_t active) {
   model.name = "tiny-experts";
   model.experts = experts;
   model.active_experts = active;
+  model.balance_loss = 0.05;
   return model;
 }
 

@@ -48,7 +48,10 @@ TEST_P(Transformers, GiveTheSameLoss) {
       Case one = make_case(model, ranks, tokens(), chunk);
       Rig rig(one);
       load_weights(directory, rig.trainer);
-      EXPECT_NEAR(rig.trainer.evaluate({sample}), expected["loss"].get<double>(), kTolerance);
+      // Evaluation knows no loss that balances experts.
+      const double balance = expected.value("balance", 0.0);
+      EXPECT_NEAR(rig.trainer.evaluate({sample}), expected["loss"].get<double>() - balance,
+                  kTolerance);
       EXPECT_NEAR(rig.trainer.step({sample}, 0).loss, expected["loss"].get<double>(), kTolerance);
     }
   }

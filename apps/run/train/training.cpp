@@ -240,10 +240,10 @@ void Run::start() {
 void Run::say_step(const StepResult& result) {
   const double left = wall_seconds_ / static_cast<double>(losses_.size()) *
                       static_cast<double>(flags_.steps - result.step);
-  const std::string text =
-      fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  {:.0f} tokens/s  {} left", result.step,
-                  flags_.steps, result.loss, result.grad_norm,
-                  static_cast<double>(tokens_) / wall_seconds_, format_clock(left));
+  const std::string text = fmt::format(
+      "step {}/{}  loss {:.4f}{}  norm {:.3f}  {:.0f} tokens/s  {} left", result.step, flags_.steps,
+      result.loss, result.balance > 0 ? fmt::format(" (balance {:.4f})", result.balance) : "",
+      result.grad_norm, static_cast<double>(tokens_) / wall_seconds_, format_clock(left));
   if (result.step == flags_.steps || losses_.size() == 1) {
     status_.keep(text);
   } else {
@@ -278,13 +278,15 @@ void Run::step() {
   wall_seconds_ += last_.wall_seconds;
   losses_.push_back(last_.loss);
   say_step(last_);
-  log_.write({{"step", last_.step},
-              {"loss", last_.loss},
-              {"grad_norm", last_.grad_norm},
-              {"learning_rate", last_.learning_rate},
-              {"tokens", last_.tokens},
-              {"seconds", last_.seconds},
-              {"wall_seconds", last_.wall_seconds}});
+  Json entry{{"step", last_.step},
+             {"loss", last_.loss},
+             {"grad_norm", last_.grad_norm},
+             {"learning_rate", last_.learning_rate},
+             {"tokens", last_.tokens},
+             {"seconds", last_.seconds},
+             {"wall_seconds", last_.wall_seconds}};
+  if (job_.problem.model.balance_loss > 0) entry["balance"] = last_.balance;
+  log_.write(entry);
 }
 
 std::int64_t Run::evaluated() const {

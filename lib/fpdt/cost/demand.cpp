@@ -26,7 +26,8 @@ template <class T>
 inline constexpr bool kBoundByMemory =
     kOneOf<T, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute, Add, AttentionDelta,
            Activation, ActivationBackward, LossStatistics, LossSum, LossGradient, Fill, SquaredNorm,
-           AdamW, Route, RouteBackward, Dispatch, Combine, CombineBackward>;
+           AdamW, Route, RouteBackward, Dispatch, Combine, CombineBackward, ExpertLoads,
+           BalanceLoss>;
 
 class Rules {
  public:

@@ -146,8 +146,8 @@ void read_windows(ConfigReader& config, std::string_view type, ModelSpec& model)
   set_kinds(model, windowed, window);
 }
 
-// The experts of Mixtral and Qwen, in all layers. A loss that balances them is only added where
-// output_router_logits asks for it.
+// The experts of Mixtral and Qwen, in all layers. transformers adds the loss that balances them
+// only where output_router_logits asks for it.
 void read_experts(ConfigReader& config, bool qwen, ModelSpec& model) {
   const auto standard = std::int64_t{qwen ? 128 : 8};
   // Both names are in use; where both are given, they agree.
@@ -157,8 +157,8 @@ void read_experts(ConfigReader& config, bool qwen, ModelSpec& model) {
     config.refuse("num_local_experts", "disagrees with num_experts");
   }
   model.active_experts = config.size("num_experts_per_tok", std::int64_t{qwen ? 8 : 2});
-  config.find("router_aux_loss_coef");
-  config.require("output_router_logits", false, false);
+  const double balance = config.value("router_aux_loss_coef", 0.001);
+  if (config.value("output_router_logits", false)) model.balance_loss = balance;
   if (!qwen) {
     if (config.value("router_jitter_noise", 0.0) != 0) {
       config.refuse("router_jitter_noise", "expected 0");

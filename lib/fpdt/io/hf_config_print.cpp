@@ -164,6 +164,10 @@ Config common_config(const ModelSpec& model, std::string_view type, std::string_
 
 void add_experts(Config& config, const ModelSpec& model) {
   config["num_experts_per_tok"] = model.active_experts;
+  if (model.balance_loss > 0) {
+    config["router_aux_loss_coef"] = model.balance_loss;
+    config["output_router_logits"] = true;
+  }
   if (is_mixtral(model)) {
     config["num_local_experts"] = model.experts;
     const std::int64_t window = model.kinds.front().window;

@@ -199,6 +199,7 @@ Stated stated_by(const Problem& problem, const Strategy& strategy) {
           model.experts,
           model.active_experts,
           model.normalised_experts,
+          sequence_balance(problem, strategy),
           kinds,
           model.pattern,
           adamw.beta1,

@@ -521,24 +521,71 @@ struct Route {
   }
 };
 
-// dlogits [rows, X], of the logits that Route read, from dweights [rows, k].
+// What a sequence asks of its experts: loads[e] += rows that chose e, chances[e] += sum over rows of
+// the softmax of their logits. Rows with a label < 0 do not count.
+struct ExpertLoads {
+  static constexpr OpTraits kTraits{"expert_loads", Covers::nothing};
+  Operand logits, routes, labels;
+  Target loads, chances;
+  std::int64_t rows = 0, experts = 0, active = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("logits", self.logits);
+    f.indices("routes", self.routes, Holds::routes);
+    f.indices("labels", self.labels, Holds::labels);
+    f.target("loads", self.loads);
+    f.target("chances", self.chances);
+    f.constant("rows", self.rows);
+    f.constant("experts", self.experts);
+    f.constant("active", self.active);
+  }
+};
+
+// loss[0] += balance * sum over experts of loads * chances / n^2, with n = the sum of loads / k: the
+// auxiliary loss of Fedus et al. (arXiv 2101.03961, eq. 4), of k experts a row. `loads` are those
+// of the whole sequence, `chances` those of the rank's rows.
+struct BalanceLoss {
+  static constexpr OpTraits kTraits{"balance_loss", Covers::nothing};
+  Operand loads, chances;
+  Target loss;
+  std::int64_t experts = 0, active = 0;
+  double balance = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("loads", self.loads);
+    f.read("chances", self.chances);
+    f.target("loss", self.loss);
+    f.constant("experts", self.experts);
+    f.constant("active", self.active);
+    f.constant("balance", self.balance);
+  }
+};
+
+// dlogits [rows, X], of the logits that Route read, from dweights [rows, k]. With loads, also the
+// gradient of BalanceLoss, of rows with a label >= 0.
 struct RouteBackward {
   static constexpr OpTraits kTraits{"route_backward", Covers::nothing};
-  Operand logits, routes, dweights;
+  Operand logits, routes, dweights, labels, loads;
   Target dlogits;
   std::int64_t rows = 0, experts = 0, active = 0;
   bool normalised = true;
+  double balance = 0;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.read("logits", self.logits);
     f.indices("routes", self.routes, Holds::routes);
     f.read("dweights", self.dweights);
+    f.indices("labels", self.labels, Holds::labels);
+    f.read("loads", self.loads);
     f.target("dlogits", self.dlogits);
     f.constant("rows", self.rows);
     f.constant("experts", self.experts);
     f.constant("active", self.active);
     f.constant("normalised", self.normalised);
+    f.constant("balance", self.balance);
   }
 };
 
@@ -937,7 +984,8 @@ using Body = std::variant<Matmul, ColumnSum, Norm, NormBackward, SplitHeads, Joi
                           ActivationBackward, Embedding, EmbeddingBackward, LossStatistics, LossSum,
                           LossGradient, Fill, Copy, SquaredNorm, AdamW, AllToAll, AllGather,
                           ReduceScatter, AllReduce, Exchange, Route, RouteBackward, Dispatch,
-                          Combine, CombineBackward, GroupedMatmul, GroupedGradient>;
+                          Combine, CombineBackward, GroupedMatmul, GroupedGradient, ExpertLoads,
+                          BalanceLoss>;
 
 inline constexpr std::size_t kBodies = std::variant_size_v<Body>;
 

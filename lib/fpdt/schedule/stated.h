@@ -31,6 +31,7 @@ struct Stated {
   double embedding_scale = 1;
   std::int64_t experts = 0, active_experts = 0;
   bool normalised_experts = true;
+  double balance = 0;  // of a sequence's loss that balances experts
   std::vector<StatedKind> kinds;
   std::vector<std::int64_t> pattern;  // of layers, as indices; it repeats
   // AdamW. Tensors without decay have 0 instead of weight_decay.

@@ -238,6 +238,11 @@ namespace {
 
 template <class Wrong>
 void check_experts(const ModelSpec& model, Wrong& wrong) {
+  const double balance = model.balance_loss;
+  if (!(balance >= 0 && balance < 1e3) || (balance > 0 && !model.has_experts())) {
+    wrong(fmt::format("balance_loss: expected 0{}, found {}",
+                      model.has_experts() ? " to 1e3" : " without experts", balance));
+  }
   if (model.experts == 0 && model.active_experts == 0) return;
   if (model.experts < 1 || model.experts > kModelExpertsMost) {
     wrong(fmt::format("experts: expected 1 to {} beside active_experts, found {}",

@@ -84,6 +84,9 @@ struct ModelSpec {
   // its sum if they are normalised.
   std::int64_t experts = 0, active_experts = 0;  // X, k
   bool normalised_experts = true;
+  // Factor of the auxiliary loss that balances experts (arXiv 2101.03961, eq. 4 and 5), over the
+  // choices of a sequence in all layers; 0: none.
+  double balance_loss = 0;
   double attention_scale = 0;          // of scores; 0: 1 / sqrt(D)
   double attention_cap = 0;            // of scaled scores, c tanh(s / c); 0: none
   double logits_cap = 0;               // of logits, likewise

@@ -458,4 +458,10 @@ std::int64_t least_loss_rows(const Problem& problem, const Strategy& strategy) {
                   std::max<std::int64_t>(1, kTileLimit / across));
 }
 
+double sequence_balance(const Problem& problem, const Strategy& strategy) {
+  const std::int64_t sequences = strategy.mesh.replicas * strategy.micro_batches;
+  return problem.model.balance_loss * static_cast<double>(problem.model.experts) /
+         static_cast<double>(sequences);
+}
+
 }  // namespace fpdt

@@ -223,6 +223,9 @@ Strategy default_strategy(const Problem& problem);
 // strategy's vocabulary tiles, stay within the count that check() allows.
 std::int64_t least_ffn_rows(const Problem& problem, const Strategy& strategy);
 std::int64_t least_loss_rows(const Problem& problem, const Strategy& strategy);
+// The factor of a sequence's part of the loss that balances experts: the model's, times X, over the
+// sequences of a step. 0 without one.
+double sequence_balance(const Problem& problem, const Strategy& strategy);
 
 // Geometry that follows from problem and strategy.
 struct Geometry {

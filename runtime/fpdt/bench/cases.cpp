@@ -171,6 +171,26 @@ struct Rows {
     back.dlogits = sheet.result(storage, rows, route.experts);
     op(back);
   }
+  void expert_loads() const {
+    const Route route = routed();
+    auto loads = with_experts<ExpertLoads>();
+    loads.logits = route.logits;
+    loads.routes = route.routes.operand;
+    loads.labels = sheet.integers(rows, rows);
+    loads.loads = sheet.sum(1, route.experts);
+    loads.chances = sheet.sum(1, route.experts);
+    op(loads);
+  }
+  void balance_loss() const {
+    const auto routed = with_experts<Route>();
+    BalanceLoss term;
+    term.loads = sheet.given(Dtype::f32, 1, routed.experts);
+    term.chances = sheet.given(Dtype::f32, 1, routed.experts);
+    term.loss = sheet.sum(1, 1);
+    term.experts = routed.experts;
+    term.active = routed.active;
+    op(term);
+  }
   void dispatch() const {
     auto dispatch = with_experts<Dispatch>();
     dispatch.routes = routed().routes.operand;
@@ -369,6 +389,8 @@ std::vector<BenchCase> memory_cases(std::int64_t rows, std::int64_t width, Dtype
       {"activation_backward", &Rows::activation_backward},
       {"route", &Rows::route},
       {"route_backward", &Rows::route_backward},
+      {"expert_loads", &Rows::expert_loads},
+      {"balance_loss", &Rows::balance_loss},
       {"dispatch", &Rows::dispatch},
       {"combine", &Rows::combine},
       {"combine_backward", &Rows::combine_backward},

@@ -217,6 +217,8 @@ void execute(const SquaredNorm& op, const Frame& frame);
 void execute(const AdamW& op, const Frame& frame);
 void execute(const Route& op, const Frame& frame);
 void execute(const RouteBackward& op, const Frame& frame);
+void execute(const ExpertLoads& op, const Frame& frame);
+void execute(const BalanceLoss& op, const Frame& frame);
 void execute(const Dispatch& op, const Frame& frame);
 void execute(const Combine& op, const Frame& frame);
 void execute(const CombineBackward& op, const Frame& frame);

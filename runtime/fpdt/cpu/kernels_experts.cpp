@@ -13,7 +13,7 @@ constexpr float kLeastLogit = -std::numeric_limits<float>::infinity();
 constexpr std::int64_t kTile = 128;   // rows and columns of a tile of a product
 constexpr std::int64_t kDepth = 384;  // terms at a time
 static_assert(2 * kTile * kDepth + kTile * kTile + kPiece <= kThreadFloats);
-static_assert(2 * kExpertsMost + kActiveMost <= kThreadFloats);
+static_assert(5 * kExpertsMost + kActiveMost <= kThreadFloats);
 
 // What Route wrote.
 struct Routes {
@@ -150,18 +150,85 @@ void execute(const Route& op, const Frame& frame) {
   sort_entries(sources, slots, slots + pairs, pairs, op.experts);
 }
 
+// Rows in order, in runs whose sums are added up, so that f32 is enough.
+void execute(const ExpertLoads& op, const Frame& frame) {
+  constexpr std::int64_t kRun = 64;
+  const View logits = frame.view(op, op.logits);
+  const View chances = frame.view(op, op.chances);
+  const View loads = frame.view(op, op.loads);
+  const std::int32_t* labels = integers(frame.view(op, op.labels), 0, op.rows);
+  const Routes routes(op, frame);
+  frame.pool.for_each(1, [&](std::int64_t, std::int32_t worker) {
+    float* const p = frame.scratch(worker);
+    float* const run = p + op.experts;
+    float* const sum = run + op.experts;
+    float* const load_sum = sum + op.experts;
+    float* const buffer = load_sum + op.experts;
+    std::fill_n(sum, 2 * op.experts, 0.0F);
+    for (std::int64_t first = 0; first < op.rows; first += kRun) {
+      std::fill_n(run, op.experts, 0.0F);
+      for (std::int64_t row = first; row < std::min(op.rows, first + kRun); ++row) {
+        if (labels[row] < 0) continue;
+        softmax(load(logits, row * op.experts, op.experts, buffer), op.experts, p);
+        for (std::int64_t e = 0; e < op.experts; ++e) run[e] += p[e];
+        for (std::int64_t j = 0; j < op.active; ++j) {
+          load_sum[routes.expert_of(row * op.active + j)] += 1;
+        }
+      }
+      for (std::int64_t e = 0; e < op.experts; ++e) sum[e] += run[e];
+    }
+    store(chances, 0, op.experts, sum);
+    store(loads, 0, op.experts, load_sum);
+  });
+}
+
+void execute(const BalanceLoss& op, const Frame& frame) {
+  const View chances = frame.view(op, op.chances);
+  const View loads = frame.view(op, op.loads);
+  double rows = 0, sum = 0;
+  for (std::int64_t e = 0; e < op.experts; ++e) {
+    const auto chosen = static_cast<double>(load_scalar(loads, e));
+    rows += chosen / static_cast<double>(op.active);
+    sum += chosen * static_cast<double>(load_scalar(chances, e));
+  }
+  const auto term = static_cast<float>(rows > 0 ? op.balance * sum / rows / rows : 0);
+  store(frame.view(op, op.loss), 0, 1, &term);
+}
+
+namespace {
+
+// Adds the gradient of BalanceLoss with respect to the logits of a row.
+void add_balance(const RouteBackward& op, const View& loads, const float* p, float* dlogits) {
+  float rows = 0, mean = 0;
+  for (std::int64_t e = 0; e < op.experts; ++e) rows += load_scalar(loads, e);
+  rows /= static_cast<float>(op.active);
+  if (!(rows > 0)) return;
+  for (std::int64_t e = 0; e < op.experts; ++e) mean += p[e] * (load_scalar(loads, e) / rows);
+  const float factor = static_cast<float>(op.balance) / rows;
+  for (std::int64_t e = 0; e < op.experts; ++e) {
+    dlogits[e] += factor * p[e] * (load_scalar(loads, e) / rows - mean);
+  }
+}
+
+}  // namespace
+
 // Of the logit of a chosen expert: w (dw - sum of w dw). Where weights are not normalised, w is
 // the probability, and that of every other expert takes part in the softmax as well. One expert
 // alone, of weight 1, has no gradient, exactly.
 void execute(const RouteBackward& op, const Frame& frame) {
   const View logits = frame.view(op, op.logits);
+  const View loads = frame.view(op, op.loads);
+  const std::int32_t* labels =
+      present(loads) ? integers(frame.view(op, op.labels), 0, op.rows) : nullptr;
   const View dweights = frame.view(op, op.dweights);
   const View dlogits = frame.view(op, op.dlogits);
   const Routes routes(op, frame);
   for_each_row(frame, op.rows, op.experts, [&](std::int64_t row, std::int32_t worker) {
     float* const p = frame.scratch(worker);
     float* const dw = p + op.experts;  // of each expert
+    float* const whole = dw + op.experts;
     softmax(load(logits, row * op.experts, op.experts, dw), op.experts, p);
+    std::copy_n(p, op.experts, whole);
     std::fill_n(dw, op.experts, 0.0F);
     float mass = 0, mean = 0;
     for (std::int64_t j = 0; j < op.active; ++j) mass += p[routes.expert_of(row * op.active + j)];
@@ -180,6 +247,7 @@ void execute(const RouteBackward& op, const Frame& frame) {
     } else {
       for (std::int64_t e = 0; e < op.experts; ++e) dw[e] = p[e] * (dw[e] - mean);
     }
+    if (labels != nullptr && labels[row] >= 0) add_balance(op, loads, whole, dw);
     store(dlogits, row * op.experts, op.experts, dw);
   });
 }

@@ -83,7 +83,8 @@ Matrix experts(const ModelSpec& model, const Matrix& n, const ExpertWeights& wei
 //   w_e (dw_e - sum_j w_j dw_j)  of a chosen one, if weights are normalised, else
 //   p_e ([e chosen] dw_e - sum_j p_j dw_j)  of any.
 ExpertGradients experts_backward(const ModelSpec& model, const Matrix& n,
-                                 const ExpertWeights& weights, const Matrix& dy) {
+                                 const ExpertWeights& weights, const Matrix& dy,
+                                 const Matrix& dbalance) {
   const std::size_t hidden = size(model.hidden);
   ExpertGradients d{Matrix(n.size()), Matrix(weights.router.size()), Matrix(weights.up.size()),
                     Matrix(weights.down.size())};
@@ -119,11 +120,50 @@ ExpertGradients experts_backward(const ModelSpec& model, const Matrix& n,
     } else {
       for (std::size_t e = 0; e < dw.size(); ++e) dlogits[e] = choice.p[e] * (dw[e] - mean);
     }
+    if (!dbalance.empty()) add_to(dlogits, part(dbalance, t, dlogits.size()));
     const LinearGradients router = linear_backward(row, weights.router, dlogits, hidden);
     add_to(d.router, router.weight);
     add_part(d.n, t, router.x);
   }
   return d;
+}
+
+void Balance::add(const Matrix& n, const Matrix& router) {
+  const std::size_t hidden = size(model_.hidden);
+  for (std::size_t t = 0; t < labels_.size(); ++t) {
+    if (labels_[t] < 0) continue;
+    const Choice choice = choose(model_, linear(part(n, t, hidden), router, {}, hidden));
+    for (const std::size_t e : choice.chosen) loads_[e] += 1;
+    add_to(chances_, choice.p);
+  }
+}
+
+double Balance::tokens() const {
+  return std::accumulate(loads_.begin(), loads_.end(), 0.0) /
+         static_cast<double>(model_.active_experts);
+}
+
+double Balance::loss() const {
+  const double n = tokens();
+  return n > 0 ? static_cast<double>(model_.experts) *
+                     std::inner_product(loads_.begin(), loads_.end(), chances_.begin(), 0.0) / n / n
+               : 0;
+}
+
+Matrix Balance::gradient(const Matrix& n, const Matrix& router, double scale) const {
+  const std::size_t hidden = size(model_.hidden), experts = loads_.size();
+  Matrix all(labels_.size() * experts);
+  for (std::size_t t = 0; t < labels_.size(); ++t) {
+    if (labels_[t] < 0) continue;
+    const Choice choice = choose(model_, linear(part(n, t, hidden), router, {}, hidden));
+    const double mean =
+        std::inner_product(choice.p.begin(), choice.p.end(), loads_.begin(), 0.0);
+    const double factor = scale * static_cast<double>(experts) / tokens() / tokens();
+    for (std::size_t e = 0; e < experts; ++e) {
+      all[t * experts + e] = factor * choice.p[e] * (loads_[e] - mean);
+    }
+  }
+  return all;
 }
 
 }  // namespace fpdt::reference

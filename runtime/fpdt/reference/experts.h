@@ -4,6 +4,9 @@
 // over those taken if they are normalised.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "fpdt/reference/matrix.h"
 #include "fpdt/spec/model.h"
 
@@ -20,7 +23,30 @@ Matrix experts(const ModelSpec& model, const Matrix& n, const ExpertWeights& wei
 struct ExpertGradients {
   Matrix n, router, up, down;
 };
+// `dbalance` [S, X]: the gradient of BalanceLoss with respect to the logits; empty: none.
 ExpertGradients experts_backward(const ModelSpec& model, const Matrix& n,
-                                 const ExpertWeights& weights, const Matrix& dy);
+                                 const ExpertWeights& weights, const Matrix& dy,
+                                 const Matrix& dbalance);
+
+// The loss that balances the experts of a sequence (Fedus et al., arXiv 2101.03961, eq. 4, of k
+// experts a token): X * sum over experts of (choices / n) * (sum of their softmax / n), over the n
+// tokens with a label >= 0 of all layers together.
+class Balance {
+ public:
+  Balance(const ModelSpec& model, const std::vector<std::int32_t>& labels)
+      : model_(model), labels_(labels), loads_(size(model.experts)), chances_(loads_.size()) {}
+  // A layer's input of the router [S, E].
+  void add(const Matrix& n, const Matrix& router);
+  [[nodiscard]] double loss() const;
+  // Of a layer's logits [S, X], times `scale`.
+  [[nodiscard]] Matrix gradient(const Matrix& n, const Matrix& router, double scale) const;
+
+ private:
+  [[nodiscard]] double tokens() const;
+
+  const ModelSpec& model_;
+  const std::vector<std::int32_t>& labels_;
+  Matrix loads_, chances_;
+};
 
 }  // namespace fpdt::reference

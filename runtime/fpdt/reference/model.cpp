@@ -199,13 +199,23 @@ LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, 
   return r;
 }
 
+// The balance of a sample's experts, if the model asks for it, and its factor in the loss.
+struct Balanced {
+  std::optional<Balance> balance;
+  double scale = 0;
+};
+
 // The gradient of the input of the feed-forward, from that of what it made.
 Matrix feed_forward_backward(const ModelSpec& model, const Parameters& parameters,
                              std::int64_t layer, const LayerRecord& r, const Matrix& dy,
-                             Parameters& gradients) {
+                             const Balanced& balanced, Parameters& gradients) {
   const auto name = [&](const char* part) { return layer_tensor_name(layer, part); };
   if (model.has_experts()) {
-    ExpertGradients d = experts_backward(model, r.n2, expert_weights(parameters, layer), dy);
+    const ExpertWeights weights = expert_weights(parameters, layer);
+    const Matrix dbalance = balanced.balance.has_value()
+                                ? balanced.balance->gradient(r.n2, weights.router, balanced.scale)
+                                : Matrix{};
+    ExpertGradients d = experts_backward(model, r.n2, weights, dy, dbalance);
     add_to(gradients, name("router.weight"), d.router);
     add_to(gradients, name("up.weight"), d.up);
     add_to(gradients, name("down.weight"), d.down);
@@ -219,7 +229,8 @@ Matrix feed_forward_backward(const ModelSpec& model, const Parameters& parameter
 
 // Turns dx' into dx.
 void layer_backward(const ModelSpec& model, const Parameters& parameters, std::int64_t layer,
-                    const Sample& sample, const LayerRecord& r, Matrix& dx, Parameters& gradients) {
+                    const Sample& sample, const LayerRecord& r, const Balanced& balanced,
+                    Matrix& dx, Parameters& gradients) {
   const auto name = [&](const char* part) { return layer_tensor_name(layer, part); };
   const LayerKind& kind = model.kind_of(layer);
   const auto before_norm = [&](const char* norm, const Matrix& in, const Matrix& dout) {
@@ -227,7 +238,7 @@ void layer_backward(const ModelSpec& model, const Parameters& parameters, std::i
                             : dout;
   };
   const Matrix dn2 = feed_forward_backward(model, parameters, layer, r,
-                                           before_norm("down_norm", r.z, dx), gradients);
+                                           before_norm("down_norm", r.z, dx), balanced, gradients);
   // The gradient of the residual stream at the point where the second norm reads it. Attention's
   // output enters before that point or, if residuals are parallel, only at the end of the layer.
   Matrix dh = normed_backward(model, parameters, name("norm2"), feed_forward_input(model, r), dn2,
@@ -271,7 +282,7 @@ Record forward(const ModelSpec& model, const Parameters& parameters, const Sampl
 }
 
 void backward(const ModelSpec& model, const Parameters& parameters, const Sample& sample,
-              const Record& r, Matrix dlogits, Parameters& gradients) {
+              const Record& r, Matrix dlogits, const Balanced& balanced, Parameters& gradients) {
   const double cap = model.logits_cap;
   for (std::size_t i = 0; cap > 0 && i < dlogits.size(); ++i) {
     dlogits[i] *= 1 - r.logits[i] / cap * (r.logits[i] / cap);
@@ -281,9 +292,20 @@ void backward(const ModelSpec& model, const Parameters& parameters, const Sample
   add_to(gradients, head_name(model), head.weight);
   Matrix dx = normed_backward(model, parameters, "final_norm", r.x, head.x, gradients);
   for (std::int64_t layer = model.layers - 1; layer >= 0; --layer) {
-    layer_backward(model, parameters, layer, sample, r.layers[size(layer)], dx, gradients);
+    layer_backward(model, parameters, layer, sample, r.layers[size(layer)], balanced, dx,
+                   gradients);
   }
   embed_backward(model, sample, dx, gradients);
+}
+
+Balanced balance_of(const ModelSpec& model, const Parameters& parameters, const Sample& sample,
+                    const Record& r, double share) {
+  if (!(model.balance_loss > 0)) return {};
+  Balanced balanced{Balance(model, sample.labels), model.balance_loss * share};
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    balanced.balance->add(r.layers[size(layer)].n2, expert_weights(parameters, layer).router);
+  }
+  return balanced;
 }
 
 }  // namespace
@@ -295,7 +317,10 @@ Step loss_and_gradients(const ModelSpec& model, const Parameters& parameters,
     const Record record = forward(model, parameters, sample);
     const CrossEntropy entropy = cross_entropy(record.logits, sample.labels, scale);
     step.loss += entropy.loss;
-    backward(model, parameters, sample, record, entropy.dlogits, step.gradients);
+    const Balanced balanced =
+        balance_of(model, parameters, sample, record, 1 / static_cast<double>(samples.size()));
+    if (balanced.balance.has_value()) step.loss += balanced.scale * balanced.balance->loss();
+    backward(model, parameters, sample, record, entropy.dlogits, balanced, step.gradients);
   }
   return step;
 }

@@ -155,6 +155,9 @@ Trainer::Trainer(const VerifiedSchedule& schedule, Problem problem, const RankOp
         }
         ports.loss = port("loss_output", Role::output, Dtype::f32, 1, 1);
         ports.norm = port("grad_norm_output", Role::output, Dtype::f32, 1, 1);
+        if (problem_.model.balance_loss > 0) {
+          ports.balance = port("balance_output", Role::output, Dtype::f32, 1, 1);
+        }
         if (layout_.sequence_tokens() < problem_.seq_len) {
           findings.push_back({"R104", "tokens",
                               fmt::format("the problem has sequences of {}, the schedule of {}",
@@ -340,7 +343,8 @@ StepResult Trainer::step(const std::vector<Sample>& samples, double learning_rat
   }
   const Traffic after = ranks_.sent();
   result.sent = {after.node - before.node, after.network - before.network};
-  result.loss = output(ports_.loss);
+  if (ports_.balance >= 0) result.balance = output(ports_.balance);
+  result.loss = output(ports_.loss) + result.balance;
   result.grad_norm = std::sqrt(output(ports_.norm));
   result.tokens = mul(problem_.seq_len, samples_per_step());
   result.wall_seconds = since(begin);

@@ -29,7 +29,8 @@ namespace fpdt {
 
 struct StepResult {
   std::int64_t step = 0;  // 1, 2, ...
-  double loss = 0;        // mean over unmasked labels
+  double loss = 0;        // mean over unmasked labels, and the balance
+  double balance = 0;     // the part of it that balances experts
   double grad_norm = 0;   // before clipping
   double learning_rate = 0;
   std::int64_t tokens = 0;  // of all sequences, without padding
@@ -124,7 +125,8 @@ class Trainer {
  private:
   // The buffers that connect trainer and schedule.
   struct Ports {
-    BufferIndex step = -1, tokens = -1, labels = -1, documents = -1, loss = -1, norm = -1;
+    BufferIndex step = -1, tokens = -1, labels = -1, documents = -1, loss = -1, norm = -1,
+                balance = -1;
   };
 
   StepResult step(const std::vector<Sample>& samples, double learning_rate,

@@ -24,6 +24,9 @@ inline Dtype storage_type(const Strategy& strategy) {
 // Numbers the buffers that parts of a lowering declare. A schedule has those of them that it uses.
 using BufferId = std::int32_t;
 
+// Of what a micro-batch has once: gathers of global tensors, sums of their gradients.
+inline const Version kMicroBatch = Version::at(0, 0, 1);
+
 class Builder {
  public:
   Schedule schedule;  // has its buffers when it is finished

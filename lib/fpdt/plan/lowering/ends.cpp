@@ -12,12 +12,6 @@
 #include "fpdt/base/math.h"
 
 namespace fpdt {
-namespace {
-
-// Gathers of global tensors and sums of their gradients are numbered by micro-batch.
-const Version kMicroBatch = Version::at(0, 0, 1);
-
-}  // namespace
 
 // The loss holds one tile of logits in f32 and its gradient in storage type (14 bytes a logit
 // without tiles).
@@ -52,6 +46,7 @@ std::int64_t Ends::words() const {
 
 void Ends::emit_embed() {
   context_.begin_block("embed");
+  if (states_.balances()) states_.emit_clear_loads(builder_);
   const auto [home, first] = context_.first_input();
   Operand x;
   for (std::int64_t i = 0; i < shape_.chunks; ++i) {
@@ -118,6 +113,7 @@ void Ends::emit_head(const std::string& name, bool train) {
   if (states_.has("final_norm.bias")) names.push_back("final_norm.bias");
   names.push_back(model_.tied_embeddings ? "embed.weight" : "head.weight");
   if (train) states_.emit_fill(builder_, names, kMicroBatch);
+  if (train && states_.balances()) states_.emit_balance(builder_);
   const auto [home, last] = context_.head_input();
   const auto [gradients, gradient] = context_.head_gradient();
   const std::int64_t tile = loss_tile();

@@ -60,8 +60,16 @@ Experts::Taken Experts::take(const LayerFrame& frame, const std::string& prefix,
 }
 
 void Experts::forward(const LayerFrame& frame, const std::string& place, const Operand& n2,
-                      const Operand& h, const Operand& y, std::int64_t rows) {
+                      const Operand& h, const Operand& y, std::int64_t rows, std::int64_t first) {
   const Taken taken = take(frame, "", place, n2, rows);
+  if (states_.balances() && frame.visit == Visit::forward) {
+    auto loads = of_routes<ExpertLoads>(taken.routes, rows);
+    loads.logits = taken.logits;
+    loads.labels = labels(first, rows);
+    loads.loads = states_.loads();
+    loads.chances = states_.chances();
+    builder_.emit("loads." + place, LaneKind::compute, loads);
+  }
   const Operand made = temporary(made_, pairs(rows));
   product("down." + place, frame, "down", taken, taken.act, made, rows, model_.hidden,
           model_.feed_forward, false);
@@ -112,6 +120,11 @@ void Experts::backward(const LayerFrame& frame, const std::string& place, const 
   const Operand dlogits = temporary(logits_gradient_, rows);
   route.dlogits = {dlogits, false};
   route.normalised = model_.normalised_experts;
+  if (states_.balances()) {
+    route.labels = labels(first, rows);
+    route.loads = states_.sequence_loads();
+    route.balance = states_.balance();
+  }
   builder_.emit("droute." + place, LaneKind::compute, route);
   products_.linear_gradient(place, "router", dlogits, n2, rows, hidden, model_.experts, first);
   const Operand drouter = temporary(router_gradient_, rows);

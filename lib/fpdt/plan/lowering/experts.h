@@ -17,9 +17,9 @@ class Experts : public LoweringPart {
   // `tile`: the most rows at a time.
   Experts(Context& context, ActivationKind activation, std::int64_t tile);
 
-  // y = experts(n2) + h, of so many rows.
+  // y = experts(n2) + h, of so many rows, the rank's tokens from `first`.
   void forward(const LayerFrame& frame, const std::string& place, const Operand& n2,
-               const Operand& h, const Operand& y, std::int64_t rows);
+               const Operand& h, const Operand& y, std::int64_t rows, std::int64_t first);
   // dn2 from dy, and the gradients of weights, of the rank's tokens from `first`.
   void backward(const LayerFrame& frame, const std::string& place, const Operand& n2,
                 const Operand& dy, const Operand& dn2, std::int64_t rows, std::int64_t first);
@@ -38,6 +38,9 @@ class Experts : public LoweringPart {
   void gradient(const std::string& op, const char* layer, const Taken& taken, const Operand& dy,
                 const Operand& x, std::int64_t rows, std::int64_t width, std::int64_t in,
                 std::int64_t first);
+  [[nodiscard]] Operand labels(std::int64_t first, std::int64_t rows) const {
+    return {context_.labels, kMicroBatch, first, rows};
+  }
   void dispatch(const std::string& op, const Taken& taken, const Operand& x, const Operand& y,
                 std::int64_t rows);
   template <class Op>

@@ -39,14 +39,16 @@ void add_sharing(const Sharers& sharers, std::vector<Group>& groups) {
   }
 }
 
-void add_mesh(const Geometry& shape, std::int64_t ranks, std::vector<Group>& groups) {
+void add_mesh(const Geometry& shape, std::int64_t ranks, bool balances,
+              std::vector<Group>& groups) {
   const std::int64_t tensor = shape.tensor_ranks;
   const std::int64_t share = shape.head_ranks() * tensor;  // share the heads
   groups.push_back(
       {"sp", shape.head_ranks(), tensor, {0, runs(share, ranks / share), place_among(tensor)}});
   if (tensor > 1) groups.push_back({"tp", tensor, 1, {0, runs(tensor, ranks / tensor)}});
-  if (shape.ring == 1) return;
   const RankTerm replica = runs(shape.sequence_parallel, shape.data_parallel);
+  if (balances) groups.push_back({"sequence", shape.sequence_parallel, 1, {0, replica}});
+  if (shape.ring == 1) return;
   groups.push_back({"ring", shape.ring, share, {0, replica, place_among(share)}});
   if (!shape.zigzag) return;
   const std::int64_t last = (shape.ring - 1) * share;
@@ -76,7 +78,7 @@ std::vector<std::string> groups_of_all(const Problem& problem, const Strategy& s
 std::vector<Group> groups_of(const Problem& problem, const Strategy& strategy) {
   std::vector<Group> groups;
   add_sharing(Sharers(problem, strategy), groups);
-  add_mesh(geometry(problem, strategy), problem.ranks(), groups);
+  add_mesh(geometry(problem, strategy), problem.ranks(), problem.model.balance_loss > 0, groups);
   return groups;
 }
 

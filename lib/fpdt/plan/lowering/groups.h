@@ -30,7 +30,8 @@ bool keys_apart(const ModelSpec& model, const Strategy& strategy);
 std::vector<std::string> groups_of_all(const Problem& problem, const Strategy& strategy);
 
 // Those that share, by names that begin with "world", "node", "cut" or "kv"; of an all-to-all
-// ("sp"), of shared products ("tp"), and of rings ("ring", "ring_reversed").
+// ("sp"), of shared products ("tp"), of rings ("ring", "ring_reversed"), and of all ranks of a
+// sequence ("sequence"), where their experts are balanced.
 std::vector<Group> groups_of(const Problem& problem, const Strategy& strategy);
 
 // What the collectives of a rank connect it with, at most: ranks of its node, and communicators

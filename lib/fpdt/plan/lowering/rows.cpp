@@ -205,7 +205,7 @@ void Rows::feed_forward(LayerFrame& frame, std::int64_t extent) {
     const std::string at_rows = fmt::format("{}.{}", extent, first);
     if (experts_) {
       experts_->forward(frame, at_rows, rows_of(n2_all, first, r), rows_of(h, first, r),
-                        rows_of(part, first, r), r);
+                        rows_of(part, first, r), r, extent_first(extent) + first);
       continue;
     }
     const Inner made_now = inner(frame, "", at_rows, n2_all, up_all, first, r);

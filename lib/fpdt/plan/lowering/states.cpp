@@ -163,6 +163,16 @@ void States::declare_scalars(Builder& builder) {
   norm_ = scalars("grad_norm", 1, Role::temporary);
   loss_output_ = scalars("loss_output", 1, Role::output);
   norm_output_ = scalars("grad_norm_output", 1, Role::output);
+  if (balances()) {
+    loads_ = scalars("expert_loads", problem_.model.experts, Role::temporary);
+    chances_ = scalars("expert_chances", problem_.model.experts, Role::temporary);
+    balance_ = scalars("balance", 1, Role::temporary);
+    if (several()) balance_total_ = scalars("balance_total", 1, Role::temporary);
+    balance_output_ = scalars("balance_output", 1, Role::output);
+    if (geometry(problem_, strategy_).sequence_parallel > 1) {
+      loads_total_ = scalars("expert_loads_total", problem_.model.experts, Role::temporary);
+    }
+  }
   if (!several()) return;
   loss_total_ = scalars("loss_total", 1, Role::temporary);
   norm_total_ = scalars("grad_norm_total", 1, Role::temporary);

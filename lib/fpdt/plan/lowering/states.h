@@ -103,6 +103,20 @@ class States {
   [[nodiscard]] Operand loss_scale() const { return {step_, Version::at(0), 3, 1}; }
   [[nodiscard]] Target loss() const { return {{loss_, Version::at(0), 0, -1}, true}; }
 
+  // The balance of experts over a sequence, if the model asks for it (ADR 0034). Each block that
+  // routes in forward adds to `loads` and `chances`.
+  [[nodiscard]] bool balances() const { return problem_.model.balance_loss > 0; }
+  [[nodiscard]] Target loads() const { return {{loads_, kMicroBatch, 0, -1}, true}; }
+  [[nodiscard]] Target chances() const { return {{chances_, kMicroBatch, 0, -1}, true}; }
+  // The loads of all ranks of the sequence, after emit_balance.
+  [[nodiscard]] Operand sequence_loads() const {
+    return {loads_total_ < 0 ? loads_ : loads_total_, kMicroBatch, 0, -1};
+  }
+  [[nodiscard]] double balance() const { return sequence_balance(problem_, strategy_); }
+  void emit_clear_loads(Builder& builder) const;
+  // Adds up the loads of a sequence's ranks, and its balance.
+  void emit_balance(Builder& builder) const;
+
   [[nodiscard]] const std::vector<std::string>& layer_names() const { return layer_names_; }
   // Whether blocks of the step gather parameters of embedding and head, and those of layers.
   [[nodiscard]] bool gathers() const { return several() && strategy_.zero == 3; }
@@ -177,6 +191,8 @@ class States {
   BufferIndex step_input_ = -1, step_ = -1, loss_ = -1, loss_total_ = -1, loss_output_ = -1;
   BufferIndex norm_ = -1, norm_total_ = -1, norm_output_ = -1;
   BufferIndex node_total_ = -1;  // of a node's ranks, before the sum over nodes
+  BufferIndex loads_ = -1, chances_ = -1, loads_total_ = -1;
+  BufferIndex balance_ = -1, balance_total_ = -1, balance_output_ = -1;
   // Only with several ranks. All sums run on one lane and share it.
   BufferIndex sum_workspace_ = -1;
   std::array<BufferId, 3> stages_{};  // of master, moment1 and moment2 on their way to an update

@@ -87,6 +87,30 @@ void States::emit_total(Builder& builder, std::string_view op, BufferIndex scala
   }
 }
 
+void States::emit_clear_loads(Builder& builder) const {
+  for (const Target& sum : {loads(), chances()}) {
+    builder.emit("zero_" + builder.at(sum.operand.buffer).name, LaneKind::compute,
+                 Fill{{sum.operand, false}, 0});
+  }
+}
+
+void States::emit_balance(Builder& builder) const {
+  if (loads_total_ >= 0) {
+    builder.emit(
+        "reduce_loads", LaneKind::comm,
+        AllReduce{
+            "sequence", {loads().operand}, {{sequence_loads(), false}}, next_workspace(builder)});
+  }
+  BalanceLoss term;
+  term.loads = sequence_loads();
+  term.chances = chances().operand;
+  term.loss = {{balance_, Version::at(0), 0, -1}, true};
+  term.experts = problem_.model.experts;
+  term.active = problem_.model.active_experts;
+  term.balance = balance();
+  builder.emit("balance", LaneKind::compute, term);
+}
+
 std::vector<const States::Tensor*> States::all(const std::vector<std::string>& names) const {
   std::vector<const Tensor*> tensors;
   for (const std::string& name : names) tensors.push_back(&find(name));

@@ -52,7 +52,11 @@ void States::emit_begin(Builder& builder) const {
   };
   builder.begin_block("begin");
   scalars();
-  builder.emit("zero_norm", LaneKind::compute, Fill{{{norm_, Version::at(0), 0, -1}, false}, 0});
+  const auto clear = [&](const char* op, BufferIndex scalar) {
+    builder.emit(op, LaneKind::compute, Fill{{{scalar, Version::at(0), 0, -1}, false}, 0});
+  };
+  clear("zero_norm", norm_);
+  if (balances()) clear("zero_balance", balance_);
   for (const Tensor& tensor : global_) zero(tensor);
   builder.end_block();
   if (begins_layers()) {
@@ -193,14 +197,16 @@ void States::emit_streamed_update(Builder& builder, const Tensor& tensor, const 
 void States::emit_finish(Builder& builder) const {
   const LaneKind out = out_lane();
   const Version zero = Version::at(0);
-  const auto give_loss = [&] {
-    emit_total(builder, "reduce_loss", loss_, loss_total_);
-    builder.emit(
-        "spill_loss", out,
-        Copy{{several() ? loss_total_ : loss_, zero, 0, -1}, {{loss_output_, zero, 0, -1}, false}});
+  const auto give = [&](const std::string& what, BufferIndex sum, BufferIndex total,
+                        BufferIndex output) {
+    emit_total(builder, "reduce_" + what, sum, total);
+    builder.emit("spill_" + what, out,
+                 Copy{{several() ? total : sum, zero, 0, -1}, {{output, zero, 0, -1}, false}});
   };
+  const auto give_loss = [&] { give("loss", loss_, loss_total_, loss_output_); };
   builder.begin_block("finish");
   give_loss();
+  if (balances()) give("balance", balance_, balance_total_, balance_output_);
   builder.emit(
       "spill_norm", out,
       Copy{{several() ? norm_total_ : norm_, zero, 0, -1}, {{norm_output_, zero, 0, -1}, false}});

@@ -29,8 +29,16 @@ void OriginRules::rule(const Route& op) {
 
 void OriginRules::rule(const RouteBackward& op) {
   write(op.dlogits,
-        routed(op, {{"logits", &op.logits, op.experts}, {"dweights", &op.dweights, op.active}}),
+        routed(op, {{"logits", &op.logits, op.experts},
+                    {"dweights", &op.dweights, op.active},
+                    {"labels", &op.labels, 1}}),
         op.experts);
+}
+
+void OriginRules::rule(const ExpertLoads& op) {
+  routed(op, {{"logits", &op.logits, op.experts}, {"labels", &op.labels, 1}});
+  write_unknown(op.loads);
+  write_unknown(op.chances);
 }
 
 void OriginRules::rule(const Dispatch& op) {

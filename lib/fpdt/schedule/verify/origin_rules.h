@@ -43,6 +43,7 @@ class OriginRules {
   void rule(const LossGradient& op);
   void rule(const Route& op);
   void rule(const RouteBackward& op);
+  void rule(const ExpertLoads& op);
   void rule(const Dispatch& op);
   void rule(const Combine& op);
   void rule(const CombineBackward& op);

@@ -205,7 +205,25 @@ void rule(ShapeTerms& t, const RouteBackward& op) {
   if (!t.routes(op)) return;
   t.reads("logits", op.logits, elements_of({op.rows, op.experts}), Types::f32);
   t.reads("dweights", op.dweights, elements_of({op.rows, op.active}), Types::f32);
+  t.may_read("labels", op.labels, op.rows, Types::i32);
+  t.may_read("loads", op.loads, op.experts, Types::f32);
+  t.constant(op.labels.present() == op.loads.present(), "labels and loads come together");
   t.writes("dlogits", op.dlogits, elements_of({op.rows, op.experts}));
+}
+
+void rule(ShapeTerms& t, const ExpertLoads& op) {
+  if (!t.routes(op)) return;
+  t.reads("logits", op.logits, elements_of({op.rows, op.experts}), Types::f32);
+  t.reads("labels", op.labels, op.rows, Types::i32);
+  t.writes("loads", op.loads, op.experts, Types::f32);
+  t.writes("chances", op.chances, op.experts, Types::f32);
+}
+
+void rule(ShapeTerms& t, const BalanceLoss& op) {
+  if (!t.experts(1, op.experts, op.active)) return;
+  t.reads("loads", op.loads, op.experts, Types::f32);
+  t.reads("chances", op.chances, op.experts, Types::f32);
+  t.writes("loss", op.loss, 1, Types::f32);
 }
 
 void rule(ShapeTerms& t, const Dispatch& op) {

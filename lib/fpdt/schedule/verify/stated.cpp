@@ -30,7 +30,11 @@ class Constants {
   void check(const Embedding& op) { same("scale", op.scale, stated_.embedding_scale); }
   void check(const EmbeddingBackward& op) { same("scale", op.scale, stated_.embedding_scale); }
   void check(const Route& op) { router(op); }
-  void check(const RouteBackward& op) { router(op); }
+  void check(const RouteBackward& op) {
+    router(op);
+    same("balance", op.balance, stated_.balance);
+  }
+  void check(const BalanceLoss& op) { same("balance", op.balance, stated_.balance); }
   void check(const LossStatistics& op) { same("cap", op.cap, stated_.logits_cap); }
   void check(const LossGradient& op) { same("cap", op.cap, stated_.logits_cap); }
   void check(const AdamW& op) {

@@ -215,7 +215,10 @@ Json prediction_json(const Problem& problem, const Plan& plan) {
   object["host_outside_bytes"] = problem.cluster.host_outside_bytes().value;
   object.update(speed_json(plan.throughput));
   object["sent_bytes_per_rank"] = {{"node", plan.sent.node}, {"network", plan.sent.network}};
-  if (problem.model.has_experts()) object["experts"] = experts_json(problem, plan);
+  if (problem.model.has_experts()) {
+    object["experts"] =
+        experts_json(experts_traffic(problem, plan.strategy, plan.lowered.schedule.schedule()));
+  }
   Json& parts = object["device_bytes"];
   for (const auto& [name, bytes] : kPeakParts) parts[std::string(name)] = (peak.*bytes).value;
   parts["free"] = peak.free.value;

@@ -134,6 +134,7 @@ Json outcome_json(const Problem& problem, const Outcome& outcome) {
        {"sent_bytes_per_rank", {{"node", outcome.sent.node}, {"network", outcome.sent.network}}},
        {"strategy", in_words(problem, outcome.strategy)},
        {"settings", Json::parse(strategy_json(outcome.strategy))}});
+  if (outcome.experts) object["experts"] = experts_json(*outcome.experts);
   return object;
 }
 
@@ -148,9 +149,7 @@ std::string experts_text(const Problem& problem, const Plan& plan) {
       format_tokens(sent.crossing), format_tokens(sent.tokens_of_rank));
 }
 
-Json experts_json(const Problem& problem, const Plan& plan) {
-  const ExpertsTraffic sent =
-      experts_traffic(problem, plan.strategy, plan.lowered.schedule.schedule());
+Json experts_json(const ExpertsTraffic& sent) {
   return {{"gathered_bytes", sent.gathered},
           {"token_bytes", sent.tokens},
           {"tokens_per_rank", sent.tokens_of_rank},

@@ -21,7 +21,7 @@ std::vector<SweepPoint> sweep_points(const Question& question, Over over, const 
 std::string sweep_title(const Question& question, Over over);
 // A sentence that says what each point is.
 std::string sweep_subtitle(const std::vector<SweepPoint>& points);
-// Curves of utilisation, memory beside its budgets, and time.
+// Curves of utilisation, memory beside its budgets, and time; with experts, also of what is sent.
 CurvePicture sweep_picture(const Question& question, Over over,
                            const std::vector<SweepPoint>& points);
 

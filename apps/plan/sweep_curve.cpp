@@ -83,6 +83,22 @@ CurvePanel memory(const std::vector<SweepPoint>& points, Over over) {
   return panel;
 }
 
+// Where experts come to the tokens, and what the other way would send.
+CurvePanel sent_for_experts(const std::vector<SweepPoint>& points) {
+  const auto of = [](std::int64_t ExpertsTraffic::*field) {
+    return [field](const SweepPoint&, const Outcome& one) {
+      const auto bytes = one.experts ? *one.experts.*field : std::int64_t{0};
+      return CurveValue{static_cast<double>(bytes), 0, 0, {}};
+    };
+  };
+  CurvePanel panel{"Sent by a rank in a step", CurveUnit::bytes, true, {}, {}};
+  panel.series.push_back(
+      series(points, "experts", "gathered, as the plan does", of(&ExpertsTraffic::gathered)));
+  panel.series.push_back(series(points, "tokens", "if they went to experts on their ranks",
+                                of(&ExpertsTraffic::tokens)));
+  return panel;
+}
+
 CurvePanel times(const std::vector<SweepPoint>& points) {
   CurvePanel panel{"Time per sequence", CurveUnit::seconds, false, {}, {}};
   double least = 0;
@@ -152,6 +168,10 @@ CurvePicture sweep_picture(const Question& question, Over over,
     picture.mark_name = "fastest";
   }
   picture.panels = {utilisation(points), memory(points, over), times(points)};
+  const bool all_gather = std::ranges::all_of(points, [](const SweepPoint& point) {
+    return !point.outcome || (point.outcome->experts && point.outcome->experts->gathered > 0);
+  });
+  if (best != nullptr && all_gather) picture.panels.push_back(sent_for_experts(points));
   return picture;
 }
 

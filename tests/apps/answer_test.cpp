@@ -63,6 +63,20 @@ TEST_F(Words, ExpertsComeToTheTokens) {
     return format_bytes(Bytes{sent.at(key).get<std::int64_t>()});
   };
   EXPECT_TRUE(says(found.out, "experts    gathered: " + bytes("gathered_bytes")));
+  // A sweep draws the numbers of the answers.
+  const Outcome swept = plan(
+      "sweep --over seq-len --values 256,512 --model experts.yaml --cluster timed.yaml --json "
+      "--draw c.svg");
+  ASSERT_EQ(swept.code, 0) << swept.err;
+  const nlohmann::json points = nlohmann::json::parse(swept.out).at("points");
+  EXPECT_EQ(points.at(1).at("experts"), sent);
+  EXPECT_TRUE(says(contents("c.svg"), "Sent by a rank in a step"));
+  for (const nlohmann::json& point : points) {
+    for (const char* key : {"gathered_bytes", "token_bytes"}) {
+      const Bytes drawn{point.at("experts").at(key).get<std::int64_t>()};
+      EXPECT_TRUE(says(contents("c.svg"), format_bytes(drawn))) << key;
+    }
+  }
   const Outcome compared = plan("compare " + question);
   EXPECT_EQ(compared.code, 0) << compared.err;
   EXPECT_TRUE(says(compared.err, "Megatron-SP has no row: its ranks share products"));

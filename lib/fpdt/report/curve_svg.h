@@ -1,4 +1,4 @@
-// Curves for talks: one to three panels over the same axis, with a range around each curve, a
+// Curves for talks: one to four panels over the same axis, with a range around each curve, a
 // limit, and a shade where there is no value.
 #pragma once
 

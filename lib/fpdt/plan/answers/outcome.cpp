@@ -11,9 +11,17 @@ Outcome outcome(const Problem& problem, const Strategy& strategy) {
 
 Outcome outcome(const Problem& problem, const Plan& plan) {
   const Strategy& strategy = plan.strategy;
-  Outcome one{
-      strategy, plan.usage, within(problem, plan.usage), binding(problem, plan), plan.throughput,
-      {},       plan.sent};
+  Outcome one{strategy,
+              plan.usage,
+              within(problem, plan.usage),
+              binding(problem, plan),
+              plan.throughput,
+              {},
+              plan.sent,
+              {}};
+  if (problem.model.has_experts() && problem.ranks() > 1) {
+    one.experts = experts_traffic(problem, strategy, plan.lowered.schedule.schedule());
+  }
   if (!one.fits) {
     one.binding = plan.usage.device > problem.device_budget ? Binding::device : Binding::host;
   }

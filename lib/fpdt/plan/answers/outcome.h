@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <optional>
 
+#include "fpdt/plan/experts_traffic.h"
 #include "fpdt/plan/plan.h"
 #include "fpdt/schedule/traffic.h"
 
@@ -16,6 +18,7 @@ struct Outcome {
   std::array<Throughput, 3> throughput{};    // by RateEnd: slow, typical, fast
   std::array<double, 3> sequence_seconds{};  // of one sequence: a step trains one a replica
   Traffic sent;                              // by a rank in a step
+  std::optional<ExpertsTraffic> experts;     // of several ranks whose model has experts
 };
 
 // Lowers, places, proves and simulates, whether it fits or not.

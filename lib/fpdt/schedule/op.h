@@ -521,8 +521,8 @@ struct Route {
   }
 };
 
-// What a sequence asks of its experts: loads[e] += rows that chose e, chances[e] += sum over rows of
-// the softmax of their logits. Rows with a label < 0 do not count.
+// What a sequence asks of its experts: loads[e] += rows that chose e, chances[e] += sum over rows
+// of the softmax of their logits. Rows with a label < 0 do not count.
 struct ExpertLoads {
   static constexpr OpTraits kTraits{"expert_loads", Covers::nothing};
   Operand logits, routes, labels;
@@ -542,9 +542,9 @@ struct ExpertLoads {
   }
 };
 
-// loss[0] += balance * sum over experts of loads * chances / n^2, with n = the sum of loads / k: the
-// auxiliary loss of Fedus et al. (arXiv 2101.03961, eq. 4), of k experts a row. `loads` are those
-// of the whole sequence, `chances` those of the rank's rows.
+// loss[0] += balance * sum over experts of loads * chances / n^2, with n = the sum of loads / k:
+// the auxiliary loss of Fedus et al. (arXiv 2101.03961, eq. 4), of k experts a row. `loads` are
+// those of the whole sequence, `chances` those of the rank's rows.
 struct BalanceLoss {
   static constexpr OpTraits kTraits{"balance_loss", Covers::nothing};
   Operand loads, chances;
@@ -979,13 +979,13 @@ struct Exchange {
   }
 };
 
-using Body = std::variant<Matmul, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute,
-                          Add, AttentionForward, AttentionDelta, AttentionBackward, Activation,
-                          ActivationBackward, Embedding, EmbeddingBackward, LossStatistics, LossSum,
-                          LossGradient, Fill, Copy, SquaredNorm, AdamW, AllToAll, AllGather,
-                          ReduceScatter, AllReduce, Exchange, Route, RouteBackward, Dispatch,
-                          Combine, CombineBackward, GroupedMatmul, GroupedGradient, ExpertLoads,
-                          BalanceLoss>;
+using Body =
+    std::variant<Matmul, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute, Add,
+                 AttentionForward, AttentionDelta, AttentionBackward, Activation,
+                 ActivationBackward, Embedding, EmbeddingBackward, LossStatistics, LossSum,
+                 LossGradient, Fill, Copy, SquaredNorm, AdamW, AllToAll, AllGather, ReduceScatter,
+                 AllReduce, Exchange, Route, RouteBackward, Dispatch, Combine, CombineBackward,
+                 GroupedMatmul, GroupedGradient, ExpertLoads, BalanceLoss>;
 
 inline constexpr std::size_t kBodies = std::variant_size_v<Body>;
 

@@ -191,6 +191,7 @@ __device__ __forceinline__ void put_pack(T* target, const float (&values)[N], bo
   store_pack<N>(target, sums);
 }
 
+__device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % kWarp); }
 __device__ __forceinline__ std::int64_t global_thread() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }

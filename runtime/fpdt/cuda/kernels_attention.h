@@ -118,7 +118,6 @@ struct TileInputs {
   __device__ __forceinline__ HeadRows values(int kv_head) const { return keys(kv_heads + kv_head); }
 };
 
-__device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % kWarp); }
 __device__ __forceinline__ int warp() { return static_cast<int>(threadIdx.x / kWarp); }
 
 // Rows of a head in shared memory.

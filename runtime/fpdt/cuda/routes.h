@@ -1,4 +1,5 @@
-// The integers that Route writes, as kernels see them (op.h describes them).
+// The integers that Route writes, as kernels see them (op.h describes them), and what the kernels
+// around them share.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,14 @@ struct Routes {
     return expert == 0 ? 0 : ends[expert - 1];
   }
 };
+
+// The row of this thread's warp, where a warp serves a row.
+__device__ __forceinline__ std::int64_t row_of_warp() { return global_thread() / kWarp; }
+
+// Whether a view can hold `count` f32.
+inline bool holds(const View& view, std::int64_t count) {
+  return view.dtype == Dtype::f32 && view.elements >= count;
+}
 
 // The integers of an op, if `View` holds all of them.
 template <class Op>

@@ -130,8 +130,7 @@ TEST_F(OnFakeGpu, HoldsTheDriversCountAgainstThePrediction) {
   // The context, the workspace, and 8 bytes for each pinned page.
   const auto pinned = memory.at("host_pinned").at("arena").get<std::int64_t>();
   ASSERT_GT(pinned, 0);
-  EXPECT_EQ(memory.at("driver").at("outside"),
-            (std::int64_t{48} << 20) + 1024 + pinned / 4096 * 8);
+  EXPECT_EQ(memory.at("driver").at("outside"), (std::int64_t{48} << 20) + 1024 + pinned / 4096 * 8);
   EXPECT_EQ(memory.at("driver").at("arenas"), memory.at("device").at("arena"));
   const auto& device = memory.at("device");
   EXPECT_TRUE(device.at("resident").is_null());

@@ -156,8 +156,7 @@ Matrix Balance::gradient(const Matrix& n, const Matrix& router, double scale) co
   for (std::size_t t = 0; t < labels_.size(); ++t) {
     if (labels_[t] < 0) continue;
     const Choice choice = choose(model_, linear(part(n, t, hidden), router, {}, hidden));
-    const double mean =
-        std::inner_product(choice.p.begin(), choice.p.end(), loads_.begin(), 0.0);
+    const double mean = std::inner_product(choice.p.begin(), choice.p.end(), loads_.begin(), 0.0);
     const double factor = scale * static_cast<double>(experts) / tokens() / tokens();
     for (std::size_t e = 0; e < experts; ++e) {
       all[t * experts + e] = factor * choice.p[e] * (loads_[e] - mean);

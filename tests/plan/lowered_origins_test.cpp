@@ -327,6 +327,43 @@ TEST_F(LoweredOrigins, ATileThatIsNotAddedIsFound) {
   }
 }
 
+// A sink that is merged twice, or not at all, or of the heads of another rank.
+TEST_F(LoweredOrigins, SinksAreMergedOnce) {
+  const auto with_sinks = [](std::int64_t tensor) {
+    ModelSpec model = test::tiny_llama();
+    model.sinks = true;
+    Strategy strategy = test::tiny_strategy(20);
+    strategy.mesh.tensor = tensor;
+    return lower(test::tiny_problem(model, 2, 60), strategy).schedule.schedule();
+  };
+  for (const std::int64_t tensor : {1, 2}) {
+    const Schedule right = with_sinks(tensor);
+    EXPECT_EQ(codes(right), Codes{});
+    for (const bool twice : {false, true}) {
+      Schedule wrong = right;
+      for (Block& block : wrong.blocks) {
+        if (block.name != "forward") continue;
+        const auto sink = std::find_if(block.ops.begin(), block.ops.end(),
+                                       [](const Op& op) { return op.name == "sink.1"; });
+        ASSERT_NE(sink, block.ops.end());
+        Op again = *sink;
+        again.name = "again";
+        twice ? block.ops.insert(sink, again) : block.ops.erase(sink);
+      }
+      EXPECT_EQ(codes(wrong), Codes{"S508"}) << tensor;
+    }
+    Schedule wrong = right;
+    body<AttentionSink>(wrong, "forward", "sink.1").head_first = {};
+    EXPECT_EQ(codes(wrong), Codes{"S508"}) << tensor;
+    wrong = right;
+    body<AttentionSinkGradient>(wrong, "backward", "dsinks.1").head_first = {};
+    EXPECT_EQ(codes(wrong), Codes{"S701"}) << tensor;
+    wrong = right;
+    body<AttentionSinkGradient>(wrong, "backward", "dsinks.1").local_first = 0;
+    EXPECT_EQ(codes(wrong), (Codes{"S504", "S505"})) << tensor;
+  }
+}
+
 // Keys in another order, and gradients that go another way or are not added.
 TEST_F(LoweredOrigins, WhatTakesAnotherWayAroundARingIsFound) {
   const auto find = [](auto break_it, std::string_view prefix, std::size_t least) {

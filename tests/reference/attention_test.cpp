@@ -33,10 +33,19 @@ TEST(Attention, WeighsValuesBySoftmaxOfScaledScores) {
 TEST(Attention, WindowsHoldTheLastTokens) {
   const HeadLayout layout{1, 1, 1};
   const Matrix qkv{1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3};
-  EXPECT_EQ(attention(qkv, {0, 0, 0, 0}, layout, 1), (Matrix{3, 6, 9, 3}));
-  EXPECT_EQ(attention(qkv, {0, 0, 0, 0}, layout, 2), attention(qkv, {0, 0, 1, 2}, layout));
-  EXPECT_EQ(attention(qkv, {0, 0, 2, 2}, layout, 3), attention(qkv, {0, 0, 2, 2}, layout));
-  EXPECT_EQ(attention(qkv, {0, 0, 0, 0}, layout, 4), attention(qkv, {0, 0, 0, 0}, layout));
+  EXPECT_EQ(attention(qkv, {0, 0, 0, 0}, layout, {1}), (Matrix{3, 6, 9, 3}));
+  EXPECT_EQ(attention(qkv, {0, 0, 0, 0}, layout, {2}), attention(qkv, {0, 0, 1, 2}, layout));
+  EXPECT_EQ(attention(qkv, {0, 0, 2, 2}, layout, {3}), attention(qkv, {0, 0, 2, 2}, layout));
+  EXPECT_EQ(attention(qkv, {0, 0, 0, 0}, layout, {4}), attention(qkv, {0, 0, 0, 0}, layout));
+}
+
+// A key of score ln 2 and value 0 that every query sees.
+TEST(Attention, SinksTakeTheirShare) {
+  const HeadLayout layout{2, 2, 1};
+  const Matrix qkv{0, 0, 0, 0, 3, 6, 0, 0, 0, 0, 6, 12};  // all scores are 0
+  const Matrix out = attention(qkv, {0, 0}, layout, {0, {std::log(2.0), -1e9}});
+  const Matrix expected{3.0 / 3, 6, (3.0 + 6) / 4, 9};
+  for (std::size_t i = 0; i < out.size(); ++i) EXPECT_NEAR(out[i], expected[i], 1e-14) << i;
 }
 
 TEST(Attention, ConsecutiveQueryHeadsShareAKvHead) {

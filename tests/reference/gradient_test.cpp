@@ -69,6 +69,8 @@ TEST(Gradient, Qwen3WithNormedHeads) { expect_true_gradients(qwen3_model()); }
 
 TEST(Gradient, LayersOfTwoKinds) { expect_true_gradients(windowed_model()); }
 
+TEST(Gradient, Sinks) { expect_true_gradients(sinks_model()); }
+
 TEST(Gradient, GemmaWithPostNorms) { expect_true_gradients(gemma_model()); }
 TEST(Gradient, GemmaWithSoftCaps) { expect_true_gradients(gemma2_model()); }
 

@@ -81,6 +81,13 @@ ModelSpec gemma2_model() {
   return model;
 }
 
+ModelSpec sinks_model() {
+  ModelSpec model = windowed_model();
+  model.name = "sinks";
+  model.sinks = true;
+  return model;
+}
+
 ModelSpec experts_model() {
   ModelSpec model = qwen3_model();
   model.name = "experts";

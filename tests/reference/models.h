@@ -17,6 +17,7 @@ ModelSpec qwen3_model();
 // Llama with a window of 3 in two of three layers, and rotary bases by kind.
 ModelSpec windowed_model();
 // Gemma 3: windows, post norms, geglu, scaled embeddings, another scale of scores, tied.
+ModelSpec sinks_model();
 ModelSpec experts_model();  // two of four experts
 ModelSpec gemma_model();
 ModelSpec gemma2_model();  // soft caps instead of norms of heads

@@ -71,7 +71,7 @@ class Travelling : public testing::TestWithParam<const char*> {
   const reference::Matrix qkv = drawn(kHeads.width(), 1);
   const reference::Matrix dout = drawn(kOut, 2);
   const reference::Matrix out = reference::attention(qkv, documents(), kHeads);
-  const reference::Matrix dqkv = reference::attention_backward(qkv, documents(), kHeads, dout);
+  const reference::Matrix dqkv = reference::attention_backward(qkv, documents(), kHeads, dout).qkv;
 
   void fill(std::int64_t rank, const SlotOf& slot) const {
     const std::vector<std::int32_t> starts = documents();

@@ -27,7 +27,7 @@ inline constexpr bool kBoundByMemory =
     kOneOf<T, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute, Add, AttentionDelta,
            Activation, ActivationBackward, LossStatistics, LossSum, LossGradient, Fill, SquaredNorm,
            AdamW, Route, RouteBackward, Dispatch, Combine, CombineBackward, ExpertLoads,
-           BalanceLoss>;
+           BalanceLoss, AttentionSink, AttentionSinkGradient>;
 
 class Rules {
  public:

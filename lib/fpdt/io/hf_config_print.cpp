@@ -19,10 +19,11 @@ bool has_one_window(const ModelSpec& model) {
          (first.window == 0 || model.kinds.back().window == 0);
 }
 
-// What only Gemma has.
+// Without what only Gemma has, and without sinks.
 bool is_plain(const ModelSpec& model) {
-  return model.family != Family::gemma && !model.post_norms && model.attention_scale == 0 &&
-         model.attention_cap == 0 && model.logits_cap == 0 && model.embedding_scale == 1;
+  return model.family != Family::gemma && !model.post_norms && !model.sinks &&
+         model.attention_scale == 0 && model.attention_cap == 0 && model.logits_cap == 0 &&
+         model.embedding_scale == 1;
 }
 
 // Mistral has windows in all layers, Qwen in some as well.
@@ -72,8 +73,9 @@ bool is_gemma(const ModelSpec& model) {
   if (model.qk_norm ? capped : !has_one_window(model)) return false;
   return model.family == Family::gemma && model.kinds.size() <= 2 && windows == 1 &&
          model.norm == NormFamily::rms && model.activation == ActivationFamily::geglu_tanh &&
-         model.post_norms && !model.qkv_bias && !model.bias && !model.parallel_residual &&
-         model.learned_positions == 0 && std::abs(model.embedding_scale - scale) < 1e-9 * scale &&
+         model.post_norms && !model.sinks && !model.qkv_bias && !model.bias &&
+         !model.parallel_residual && model.learned_positions == 0 &&
+         std::abs(model.embedding_scale - scale) < 1e-9 * scale &&
          std::abs(scalar - std::round(scalar)) < 1e-9 * scalar;
 }
 

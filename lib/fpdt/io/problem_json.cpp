@@ -195,6 +195,7 @@ Stated stated_by(const Problem& problem, const Strategy& strategy) {
           model.score_scale(),
           model.attention_cap,
           model.logits_cap,
+          model.sinks,
           model.embedding_scale,
           model.experts,
           model.active_experts,

@@ -455,6 +455,69 @@ struct AttentionBackward {
   }
 };
 
+// A key of value 0 and of a learned score that all queries of a head see, the sink of gpt-oss
+// (arXiv 2508.10925, section 2.1; Xiao et al., arXiv 2309.17453): merges it into (o, lse) of rows
+// that have seen all other keys. With s the score of the head, lse' = log(e^lse + e^s) and o' =
+// e^(lse - lse') o. sinks: `all_heads` scores, of which head i of this rank has number head_first
+// + i, modulo their count. o [q_rows, h*D], lse [q_rows, h].
+struct AttentionSink {
+  static constexpr OpTraits kTraits{"attention_sink", Covers::nothing};
+  Operand sinks;
+  Target o, lse;
+  RankExpression q_first;
+  std::int64_t q_rows = 0;
+  std::int64_t heads = 0, all_heads = 0, head_dim = 0;  // h; H, or those of a rank's part
+  Pass pass = Pass::forward;
+  RankExpression head_first;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("sinks", self.sinks);
+    f.target("o", self.o);
+    f.target("lse", self.lse);
+    f.constant("q_first", self.q_first);
+    f.constant("q_rows", self.q_rows);
+    f.constant("heads", self.heads);
+    f.constant("all_heads", self.all_heads);
+    f.constant("head_dim", self.head_dim);
+    f.constant("pass", self.pass);
+    f.constant("head_first", self.head_first);
+  }
+};
+
+// dsinks[head] -= sum over rows of e^(sinks[head] - lse) * delta, for the heads of this rank: what
+// AttentionDelta sums over all keys holds for the sink too, whose value is 0. lse [q_rows, h] with
+// the sink, delta [q_rows, h]. Where ranks exchange tokens for heads, the heads of this rank of all
+// their rows count as all heads of its own rows. local_first: as in Matmul.
+struct AttentionSinkGradient {
+  static constexpr OpTraits kTraits{"attention_sink_gradient", Covers::rows};
+  Operand sinks, lse, delta;
+  Target dsinks;
+  RankExpression q_first;
+  std::int64_t q_rows = 0;
+  std::int64_t heads = 0, all_heads = 0;
+  RankExpression head_first;
+  std::int64_t local_first = -1;
+
+  [[nodiscard]] std::int64_t own_rows() const {
+    const std::int64_t ranks = heads > 0 ? all_heads / heads : 0;
+    return ranks > 0 ? q_rows / ranks : 0;
+  }
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("sinks", self.sinks);
+    f.read("lse", self.lse);
+    f.read("delta", self.delta);
+    f.gradient("dsinks", self.dsinks, self.local_first, self.own_rows());
+    f.constant("q_first", self.q_first);
+    f.constant("q_rows", self.q_rows);
+    f.constant("heads", self.heads);
+    f.constant("all_heads", self.all_heads);
+    f.constant("head_first", self.head_first);
+    f.constant("local_first", self.local_first);
+  }
+};
+
 // y[rows,width] = act(x). Gated kinds: x is [rows, 2*width], gate then up, y = silu(gate) * up for
 // swiglu and gelu_tanh(gate) * up for geglu_tanh (Shazeer, arXiv 2002.05202).
 struct Activation {
@@ -979,13 +1042,12 @@ struct Exchange {
   }
 };
 
-using Body =
-    std::variant<Matmul, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute, Add,
-                 AttentionForward, AttentionDelta, AttentionBackward, Activation,
-                 ActivationBackward, Embedding, EmbeddingBackward, LossStatistics, LossSum,
-                 LossGradient, Fill, Copy, SquaredNorm, AdamW, AllToAll, AllGather, ReduceScatter,
-                 AllReduce, Exchange, Route, RouteBackward, Dispatch, Combine, CombineBackward,
-                 GroupedMatmul, GroupedGradient, ExpertLoads, BalanceLoss>;
+using Body = std::variant<
+    Matmul, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute, Add, AttentionForward,
+    AttentionDelta, AttentionBackward, Activation, ActivationBackward, Embedding, EmbeddingBackward,
+    LossStatistics, LossSum, LossGradient, Fill, Copy, SquaredNorm, AdamW, AllToAll, AllGather,
+    ReduceScatter, AllReduce, Exchange, Route, RouteBackward, Dispatch, Combine, CombineBackward,
+    GroupedMatmul, GroupedGradient, ExpertLoads, BalanceLoss, AttentionSink, AttentionSinkGradient>;
 
 inline constexpr std::size_t kBodies = std::variant_size_v<Body>;
 

@@ -119,6 +119,7 @@ std::vector<TensorSpec> layer_tensors(const ModelSpec& model) {
     tensors.push_back({"q_norm.weight", {model.head_dim}, false, 0, 1});
     tensors.push_back({"k_norm.weight", {model.head_dim}, false, 0, 1});
   }
+  if (model.sinks) tensors.push_back({"sinks.weight", {model.heads}, false, kDeviation, 0});
   append_linear(tensors, "out", model.hidden, model.q_width(), model.bias, residual);
   if (model.post_norms) append_norm(tensors, model, "out_norm");
   append_norm(tensors, model, "norm2");

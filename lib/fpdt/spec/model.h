@@ -77,6 +77,7 @@ struct ModelSpec {
   bool qkv_bias = false;           // bias of the qkv projection
   bool bias = false;               // biases of output projection and feed-forward
   bool qk_norm = false;            // RMS norm of each query and key head before it rotates
+  bool sinks = false;              // each head sees a key of value 0 and of a learned score
   bool parallel_residual = false;  // the feed-forward reads the layer's input, as attention does
   bool post_norms = false;         // the outputs of attention and of the feed-forward are normed
   // Experts of every layer (Shazeer et al., arXiv 1701.06538), and how many a token takes; 0: the
@@ -140,11 +141,11 @@ struct TensorSpec {
 };
 
 // Tensors of one layer, in order: norm1.weight[, norm1.bias], qkv.weight [(H+2G)D, E] (q, k, v
-// rows)[, qkv.bias][, q_norm.weight [D], k_norm.weight [D]], out.weight [E, HD][, out.bias]
-// [, out_norm.weight], norm2.weight[, norm2.bias][, router.weight [X, E]], up.weight [up_width, E]
-// [, up.bias], down.weight [E, F][, down.bias][, down_norm.weight]. Norm biases exist for layer
-// norm only. With experts, the matrices of all stand one below the other: up.weight
-// [X*up_width, E], down.weight [X*E, F].
+// rows)[, qkv.bias][, q_norm.weight [D], k_norm.weight [D]][, sinks.weight [H]], out.weight [E,
+// HD][, out.bias] [, out_norm.weight], norm2.weight[, norm2.bias][, router.weight [X, E]],
+// up.weight [up_width, E] [, up.bias], down.weight [E, F][, down.bias][, down_norm.weight]. Norm
+// biases exist for layer norm only. With experts, the matrices of all stand one below the other:
+// up.weight [X*up_width, E], down.weight [X*E, F].
 std::vector<TensorSpec> layer_tensors(const ModelSpec& model);
 
 // Global tensors, in order: embed.weight [V, E][, positions.weight [n_positions, E]],

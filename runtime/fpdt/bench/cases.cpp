@@ -138,6 +138,29 @@ struct Rows {
     op(AttentionDelta{values(), values(), sheet.result(Dtype::f32, rows, heads()), rows, heads(),
                       head_dim()});
   }
+  template <class Op>
+  [[nodiscard]] Op of_sinks() const {
+    Op op;
+    op.sinks = sheet.given(storage, 1, heads());
+    op.q_rows = rows;
+    op.heads = op.all_heads = heads();
+    return op;
+  }
+  void attention_sink() const {
+    auto sink = of_sinks<AttentionSink>();
+    sink.o = sheet.sum(rows, width);
+    sink.lse = sheet.sum(rows, heads());
+    sink.head_dim = head_dim();
+    sink.pass = Pass::recompute;  // tiles that are measured beside it are forward, without sinks
+    op(sink);
+  }
+  void attention_sink_gradient() const {
+    auto back = of_sinks<AttentionSinkGradient>();
+    back.lse = sheet.given(Dtype::f32, rows, heads());
+    back.delta = sheet.given(Dtype::f32, rows, heads());
+    back.dsinks = sheet.sum(1, heads());
+    op(back);
+  }
   void activation() const {
     op(Activation{values(2), result(), ActivationKind::swiglu, rows, width});
   }
@@ -385,6 +408,8 @@ std::vector<BenchCase> memory_cases(std::int64_t rows, std::int64_t width, Dtype
       {"permute", &Rows::permute},
       {"add", &Rows::add},
       {"attention_delta", &Rows::attention_delta},
+      {"attention_sink", &Rows::attention_sink},
+      {"attention_sink_gradient", &Rows::attention_sink_gradient},
       {"activation", &Rows::activation},
       {"activation_backward", &Rows::activation_backward},
       {"route", &Rows::route},

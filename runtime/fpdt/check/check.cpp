@@ -61,12 +61,13 @@ double largest_of(const Parameters& gradients) {
 
 // The size of the terms that were summed, by the largest element of the sum. Gradients of queries
 // and keys cancel where a token attends to few others, and those of values do not. So the gradients
-// of norms of heads, which sum the former alone, have the scale of the projection of all three.
+// of norms of heads, which sum the former alone, have the scale of the projection of all three. So
+// have those of sinks, whose terms have either sign.
 double size_of_sum(const Parameters& gradients, const std::string& name) {
   double size = largest_element(gradients.tensors.at(name));
-  for (const std::string_view norm : {"q_norm.weight", "k_norm.weight"}) {
-    if (!name.ends_with(norm)) continue;
-    const std::string layer = name.substr(0, name.size() - norm.size());
+  for (const std::string_view tensor : {"q_norm.weight", "k_norm.weight", "sinks.weight"}) {
+    if (!name.ends_with(tensor)) continue;
+    const std::string layer = name.substr(0, name.size() - tensor.size());
     size = std::max(size, largest_element(gradients.tensors.at(layer + "qkv.weight")));
   }
   return size;

@@ -20,6 +20,8 @@ void execute(const Add& op, const Frame& frame);
 void execute(const AttentionForward& op, const Frame& frame);
 void execute(const AttentionDelta& op, const Frame& frame);
 void execute(const AttentionBackward& op, const Frame& frame);
+void execute(const AttentionSink& op, const Frame& frame);
+void execute(const AttentionSinkGradient& op, const Frame& frame);
 void execute(const Activation& op, const Frame& frame);
 void execute(const ActivationBackward& op, const Frame& frame);
 void execute(const Embedding& op, const Frame& frame);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "fpdt/base/assert.h"
 
@@ -37,7 +38,9 @@ double slope(HeadLayout layout, double capped) {
   return layout.cap > 0 ? 1 - capped / layout.cap * (capped / layout.cap) : 1;
 }
 
-std::vector<double> softmax(std::vector<double> p) {
+// Of the scores and, after them, of the head's sink if there is one.
+std::vector<double> softmax(std::vector<double> p, const Sight& sight, std::size_t head) {
+  if (!sight.sinks.empty()) p.push_back(sight.sinks[head]);
   const double maximum = *std::max_element(p.begin(), p.end());
   double sum = 0;
   for (double& value : p) {
@@ -58,14 +61,14 @@ std::size_t first_seen(const std::vector<std::int32_t>& documents, std::size_t t
 }  // namespace
 
 Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents, HeadLayout layout,
-                 std::int64_t window) {
+                 const Sight& sight) {
   const std::size_t tokens = documents.size();
   FPDT_ASSERT(qkv.size() == tokens * layout.width());
   Matrix out(tokens * layout.heads * layout.head_dim);
   for (std::size_t t = 0; t < tokens; ++t) {
-    const std::size_t first = first_seen(documents, t, window);
+    const std::size_t first = first_seen(documents, t, sight.window);
     for (std::size_t head = 0; head < layout.heads; ++head) {
-      const std::vector<double> p = softmax(scores(qkv, layout, head, t, first));
+      const std::vector<double> p = softmax(scores(qkv, layout, head, t, first), sight, head);
       double* o = &out[(t * layout.heads + head) * layout.head_dim];
       for (std::size_t u = first; u <= t; ++u) {
         const double* v = &qkv[u * layout.width() + layout.value(head)];
@@ -79,22 +82,24 @@ Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents, 
 // With p the probabilities of row t and dp_u = do . v_u:
 //   ds_u = p_u (dp_u - sum_w p_w dp_w), by the slope of the cap
 //   dq += scale ds_u k_u,  dk_u += scale ds_u q,  dv_u += p_u do
-Matrix attention_backward(const Matrix& qkv, const std::vector<std::int32_t>& documents,
-                          HeadLayout layout, const Matrix& dout, std::int64_t window) {
+// The sink is a key with dp = 0, so its score has the gradient -p sum_w p_w dp_w.
+AttentionGradients attention_backward(const Matrix& qkv, const std::vector<std::int32_t>& documents,
+                                      HeadLayout layout, const Matrix& dout, const Sight& sight) {
   const std::size_t tokens = documents.size();
   const std::size_t dim = layout.head_dim;
   FPDT_ASSERT(dout.size() == tokens * layout.heads * dim);
-  Matrix dqkv(qkv.size());
+  Matrix dqkv(qkv.size()), dsinks(sight.sinks.size());
   for (std::size_t t = 0; t < tokens; ++t) {
-    const std::size_t first = first_seen(documents, t, window);
+    const std::size_t first = first_seen(documents, t, sight.window);
     for (std::size_t head = 0; head < layout.heads; ++head) {
       const std::vector<double> s = scores(qkv, layout, head, t, first);
-      const std::vector<double> p = softmax(s);
+      const std::vector<double> p = softmax(s, sight, head);
       const double* d = &dout[(t * layout.heads + head) * dim];
       double mean_dp = 0;
       for (std::size_t u = first; u <= t; ++u) {
         mean_dp += p[u - first] * dot(d, &qkv[u * layout.width() + layout.value(head)], dim);
       }
+      if (!dsinks.empty()) dsinks[head] -= p.back() * mean_dp;
       const std::size_t q = t * layout.width() + layout.query(head);
       for (std::size_t u = first; u <= t; ++u) {
         const std::size_t k = u * layout.width() + layout.key(head);
@@ -109,7 +114,7 @@ Matrix attention_backward(const Matrix& qkv, const std::vector<std::int32_t>& do
       }
     }
   }
-  return dqkv;
+  return {std::move(dqkv), std::move(dsinks)};
 }
 
 }  // namespace fpdt::reference

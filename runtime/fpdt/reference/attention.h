@@ -24,12 +24,23 @@ struct HeadLayout {
   [[nodiscard]] std::size_t value(std::size_t j) const { return key(j) + kv_heads * head_dim; }
 };
 
+// What a query sees besides keys: the last `window` tokens, 0: all; and, of each head, a sink of
+// this score, whose value is 0 (gpt-oss, arXiv 2508.10925); empty: none.
+struct Sight {
+  std::int64_t window = 0;
+  Matrix sinks{};  // [H]
+};
+
 // Returns the output of all heads side by side, [S, H*D].
 Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents, HeadLayout layout,
-                 std::int64_t window = 0);
+                 const Sight& sight = {});
 
-// Returns dqkv, given the gradient of that output.
-Matrix attention_backward(const Matrix& qkv, const std::vector<std::int32_t>& documents,
-                          HeadLayout layout, const Matrix& dout, std::int64_t window = 0);
+struct AttentionGradients {
+  Matrix qkv, sinks;
+};
+// Given the gradient of that output.
+AttentionGradients attention_backward(const Matrix& qkv, const std::vector<std::int32_t>& documents,
+                                      HeadLayout layout, const Matrix& dout,
+                                      const Sight& sight = {});
 
 }  // namespace fpdt::reference

@@ -93,6 +93,10 @@ HeadNormWeights head_norm_weights(const ModelSpec& model, const Parameters& para
           find(parameters, layer_tensor_name(layer, "k_norm.weight")), model.norm_epsilon};
 }
 
+Sight sight_of(const ModelSpec& model, const Parameters& parameters, std::int64_t layer) {
+  return {model.kind_of(layer).window, find(parameters, layer_tensor_name(layer, "sinks.weight"))};
+}
+
 ExpertWeights expert_weights(const Parameters& parameters, std::int64_t layer) {
   return {find(parameters, layer_tensor_name(layer, "router.weight")),
           find(parameters, layer_tensor_name(layer, "up.weight")),
@@ -175,7 +179,7 @@ LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, 
   rotate(r.qkv, sample.documents, head_layout(model),
          rotary_frequencies(kind.rotary, model.rotary_dim(kind)), Turn::forward,
          kind.rotary.magnitude);
-  r.o = attention(r.qkv, sample.documents, head_layout(model), kind.window);
+  r.o = attention(r.qkv, sample.documents, head_layout(model), sight_of(model, parameters, layer));
   r.h = projected(parameters, name("out"), r.o, model.q_width());
   if (model.post_norms) {
     r.p = r.h;
@@ -247,7 +251,9 @@ void layer_backward(const ModelSpec& model, const Parameters& parameters, std::i
   const Matrix dp = before_norm("out_norm", r.p, model.parallel_residual ? dx : dh);
   const Matrix dout =
       projected_backward(parameters, name("out"), r.o, dp, model.q_width(), gradients);
-  Matrix dqkv = attention_backward(r.qkv, sample.documents, head_layout(model), dout, kind.window);
+  auto [dqkv, dsinks] = attention_backward(r.qkv, sample.documents, head_layout(model), dout,
+                                           sight_of(model, parameters, layer));
+  add_to(gradients, name("sinks.weight"), dsinks);
   rotate(dqkv, sample.documents, head_layout(model),
          rotary_frequencies(kind.rotary, model.rotary_dim(kind)), Turn::backward,
          kind.rotary.magnitude);

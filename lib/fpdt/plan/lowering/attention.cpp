@@ -10,6 +10,11 @@
 #include "fpdt/spec/attention_kernels.h"
 
 namespace fpdt {
+namespace {
+
+constexpr const char* kSinks = "sinks.weight";
+
+}  // namespace
 
 Attention::Attention(Context& context, Travel& travel) : LoweringPart(context), travel_(travel) {
   const auto sum = [&](const char* name, std::int64_t rows, std::int64_t width) {
@@ -140,9 +145,42 @@ void Attention::row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
     if (j == chunk) travel_.pass(frame, hop, j, kv);
     emit(j, j, kv);
   }
-  if (is_last(frame, hop)) return;
+  if (is_last(frame, hop)) return sink(frame, chunk);
   homes.attention_sum.spill(builder_, Version::plus(hop), chunk, o, out_lane());
   homes.lse_sum.spill(builder_, Version::plus(hop), chunk, lse, out_lane());
+}
+
+template <class Sink>
+void Attention::describe_sink(Sink& op, const LayerFrame& frame, std::int64_t chunk) const {
+  op.sinks = states_.weight_rows(kSinks, frame.weights, 0, part_.heads);
+  op.q_first = query_first(chunk);
+  op.q_rows = shape_.query_rows(chunk);
+  op.heads = shape_.heads;
+  op.all_heads = part_.heads;
+  op.head_first = head_first();
+}
+
+void Attention::sink(const LayerFrame& frame, std::int64_t chunk) {
+  if (!model_.sinks) return;
+  AttentionSink op;
+  describe_sink(op, frame, chunk);
+  op.o = {frame.o[index(chunk)], true};
+  op.lse = {frame.lse[index(chunk)], true};
+  op.head_dim = model_.head_dim;
+  op.pass = frame.visit == Visit::forward ? Pass::forward : Pass::recompute;
+  builder_.emit(fmt::format("sink.{}", chunk), LaneKind::compute, op);
+}
+
+void Attention::sink_gradient(const LayerFrame& frame, std::int64_t chunk, const Operand& lse,
+                              const Operand& delta) {
+  if (!model_.sinks) return;
+  AttentionSinkGradient op;
+  describe_sink(op, frame, chunk);
+  op.lse = lse;
+  op.delta = delta;
+  op.dsinks = states_.gradient_rows(kSinks, Version::plus(0), 0, part_.heads);
+  op.local_first = shape_.local_first(chunk) * shape_.tensor_ranks;
+  builder_.emit(fmt::format("dsinks.{}", chunk), LaneKind::compute, op);
 }
 
 Operand Attention::lse_sum(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
@@ -292,6 +330,10 @@ void Attention::backward_tile(LayerFrame& frame, const Place& place, const Opera
   describe_tile(tile, *frame.kind, place);
   emit_waiting_spill();
   builder_.emit(place.name("dattn"), LaneKind::compute, tile);
+  // Once for each chunk of queries.
+  if (place.hop == 0 && place.k_last == place.q_chunk) {
+    sink_gradient(frame, place.q_chunk, tile.lse, tile.delta);
+  }
 }
 
 }  // namespace fpdt

@@ -58,6 +58,12 @@ class Attention : public LoweringPart {
   Operand lse_sum(LayerFrame& frame, std::int64_t hop, std::int64_t chunk);
   void backward_tile(LayerFrame& frame, const Place& place, const Operand& kv, const Target& dq,
                      const Target& dkv);
+  // The sink of a chunk's queries, after their last tile, and the gradient of its scores.
+  void sink(const LayerFrame& frame, std::int64_t chunk);
+  void sink_gradient(const LayerFrame& frame, std::int64_t chunk, const Operand& lse,
+                     const Operand& delta);
+  template <class Sink>
+  void describe_sink(Sink& op, const LayerFrame& frame, std::int64_t chunk) const;
   // Sets the fields that tiles of both directions share.
   template <class Tile>
   void describe_tile(Tile& tile, const LayerKind& kind, const Place& place) const;

@@ -101,6 +101,9 @@ class Coverage {
     }
     for (const auto& [key, tiles] : tiles_) {
       if (!check_same_window(tiles)) continue;
+      if (const auto sinks = sinks_.find(key.first); sinks != sinks_.end()) {
+        check_sinks(tiles, sinks->second);
+      }
       const bool same_heads = check_same_heads(tiles);
       if (std::none_of(tiles.begin(), tiles.end(), [](const auto& tile) { return tile.moves(); })) {
         std::vector<Tile> on_each;
@@ -133,6 +136,7 @@ class Coverage {
                                                       body.k_rows, body.heads, body.head_first,
                                                       body.window, &op});
     }
+    if constexpr (std::is_same_v<Body, AttentionSink>) sinks_[body.pass].push_back(&op);
   }
 
   struct Gradients : FieldVisitor<Gradients> {
@@ -358,6 +362,28 @@ class Coverage {
     return true;
   }
 
+  // Where a pass has sinks, the queries of each of its tiles have one, of the same heads.
+  void check_sinks(const std::vector<TileOfRanks>& tiles, const std::vector<const Op*>& sinks) {
+    using Queries =
+        std::tuple<RankExpression, std::int64_t, std::int64_t, RankExpression>;  // rows and heads
+    std::map<Queries, std::int64_t> found;
+    for (const TileOfRanks& tile : tiles) {
+      found[{tile.q_first, tile.q_rows, tile.heads, tile.head_first}] = 0;
+    }
+    for (const Op* op : sinks) {
+      const auto& sink = std::get<AttentionSink>(op->body);
+      const auto of = found.find({sink.q_first, sink.q_rows, sink.heads, sink.head_first});
+      if (of != found.end() && ++of->second == 1) continue;
+      findings_.add("S508", place_of(block_, *op),
+                    of == found.end() ? "no tile of the pass has its queries and heads"
+                                      : "its queries have another sink");
+    }
+    for (const TileOfRanks& tile : tiles) {
+      if (found.at({tile.q_first, tile.q_rows, tile.heads, tile.head_first}) > 0) continue;
+      findings_.add("S508", place_of(block_, *tile.op), "its queries have no sink, as others have");
+    }
+  }
+
   // All tiles of a pass have the same heads.
   bool check_same_heads(const std::vector<TileOfRanks>& tiles) {
     for (const TileOfRanks& tile : tiles) {
@@ -444,7 +470,8 @@ class Coverage {
   Findings& findings_;
   std::int64_t& seen_;
   std::map<std::pair<Pass, std::size_t>, std::vector<TileOfRanks>>
-      tiles_;                // by pass and kind of op
+      tiles_;  // by pass and kind of op
+  std::map<Pass, std::vector<const Op*>> sinks_;
   std::int64_t window_ = 0;  // of the tiles that are checked
   // Of the tiles that are checked: ranks by replica and first head, and the terms of which each
   // share has every value once.

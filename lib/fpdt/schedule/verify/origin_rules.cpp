@@ -433,42 +433,6 @@ OriginRuns OriginRules::heads_divided(const Permute& op) {
   return blocks;
 }
 
-void OriginRules::rule(const AttentionForward& op) {
-  OriginRun queries{op.q_rows, true, claim(op.q_first), tiles_.part_of(*block_, *op_)};
-  const OriginRun keys{op.k_rows, true, claim(op.k_first), queries.part};
-  const std::int64_t width = op.heads * op.head_dim;
-  require("q", op.q, read(op.q, op.q_rows, width), queries);
-  require("kv", op.kv, read(op.kv, op.k_rows, 2 * op.kv_heads * op.head_dim), keys);
-  queries.tiles = tiles_.set_of(*block_, *op_, Side::queries);
-  queries.sum = tiles_.number_of(*block_, *op_);
-  write(op.o, {queries}, width);
-  write(op.lse, {queries}, op.heads);
-}
-
-void OriginRules::rule(const AttentionDelta& op) {
-  const std::int64_t width = op.heads * op.head_dim;
-  write(op.delta, same_rows(op.rows, {{"o", &op.o, width}, {"dout", &op.dout, width}}), op.heads);
-}
-
-void OriginRules::rule(const AttentionBackward& op) {
-  OriginRun queries{op.q_rows, true, claim(op.q_first), tiles_.part_of(*block_, *op_)};
-  OriginRun keys{op.k_rows, true, claim(op.k_first), queries.part};
-  const std::int64_t width = op.heads * op.head_dim;
-  const std::int64_t kv_width = 2 * op.kv_heads * op.head_dim;
-  require("q", op.q, read(op.q, op.q_rows, width), queries);
-  require("kv", op.kv, read(op.kv, op.k_rows, kv_width), keys);
-  require("dout", op.dout, read(op.dout, op.q_rows, width), queries);
-  require("delta", op.delta, read(op.delta, op.q_rows, op.heads), queries);
-  const OriginRuns lse = read(op.lse, op.q_rows, op.heads);
-  require("lse", op.lse, lse, queries);
-  require_whole("lse", op.lse, lse);
-  queries.tiles = tiles_.set_of(*block_, *op_, Side::queries);
-  keys.tiles = tiles_.set_of(*block_, *op_, Side::keys);
-  queries.sum = keys.sum = tiles_.number_of(*block_, *op_);
-  write(op.dq, {queries}, width);
-  write(op.dkv, {keys}, kv_width);
-}
-
 void OriginRules::rule(const Copy& op) {
   const std::int64_t width = store_.buffer(op.source.buffer).row_elements();
   write(op.target, read(op.source, store_.rows_of(op.source), width), width);

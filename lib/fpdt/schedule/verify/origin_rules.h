@@ -54,6 +54,8 @@ class OriginRules {
   void rule(const Permute& op);
   void rule(const AttentionForward& op);
   void rule(const AttentionDelta& op);
+  void rule(const AttentionSink& op);
+  void rule(const AttentionSinkGradient& op);
   void rule(const AttentionBackward& op);
   void rule(const Copy& op);
   void rule(const AllToAll& op);
@@ -83,6 +85,8 @@ class OriginRules {
   // Requires that known rows hold these tokens of these heads.
   bool require(std::string_view field, const Operand& operand, const OriginRuns& runs,
                const OriginRun& wanted);
+  // Requires that a tensor with one element a head is whole, or has the heads of this rank.
+  void require_own_heads(std::string_view field, const Operand& operand);
   // Requires that known rows hold this part of the columns, or all of them.
   void require_part(std::string_view field, const Operand& operand, const OriginRuns& runs,
                     const RankValue& part);

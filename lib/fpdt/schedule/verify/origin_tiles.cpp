@@ -2,6 +2,7 @@
 #include "fpdt/schedule/verify/origin_tiles.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "fpdt/base/math.h"
 
@@ -20,9 +21,24 @@ std::uint64_t number_in(const Block& block, const Op& op) {
   return mixed(static_cast<std::uint64_t>(&op - block.ops.data()));
 }
 
+// A sink counts as a tile of its queries without keys.
+AttentionForward without_keys(const AttentionSink& sink) {
+  AttentionForward tile;
+  tile.q_first = sink.q_first;
+  tile.q_rows = sink.q_rows;
+  tile.heads = sink.heads;
+  tile.head_first = sink.head_first;
+  tile.pass = sink.pass;
+  return tile;
+}
+
+template <class Attention>
+constexpr bool kForward = std::is_same_v<Attention, AttentionForward>;
+
 // Calls f(tile) if the op is one.
 template <class F>
 void if_tile(const Op& op, F&& f) {
+  if (const auto* sink = std::get_if<AttentionSink>(&op.body)) f(without_keys(*sink));
   if (const auto* forward = std::get_if<AttentionForward>(&op.body)) f(*forward);
   if (const auto* backward = std::get_if<AttentionBackward>(&op.body)) f(*backward);
 }
@@ -46,16 +62,14 @@ OriginTiles::OriginTiles(const Schedule& schedule, RankValues& values, std::int6
 
 template <class Attention>
 void OriginTiles::add(const Block& block, const Op& op, const Attention& tile) {
-  const auto [place, fresh] = numbers_.try_emplace({&block, tile.pass, op.body.index()},
+  const auto [place, fresh] = numbers_.try_emplace({&block, tile.pass, kForward<Attention>},
                                                    static_cast<std::int32_t>(sets_.size()));
   if (fresh) {
     Set& set = sets_.emplace_back();
-    std::vector<std::uint64_t> parts;
     for (std::int64_t rank = 0; rank < values_.ranks(); ++rank) {
       set.heads.push_back(tile.head_first.at(rank) / tile.heads);
-      parts.push_back(static_cast<std::uint64_t>(set.heads.back() % ways_));
     }
-    set.part = values_.of(parts);
+    set.part = part_of(tile);
   }
   Set& set = sets_[index(place->second)];
   set.tiles.push_back(
@@ -66,7 +80,8 @@ void OriginTiles::add(const Block& block, const Op& op, const Attention& tile) {
 std::int32_t OriginTiles::set_of(const Block& block, const Op& op, Side side) const {
   std::int32_t set = -1;
   if_tile(op, [&](const auto& tile) {
-    set = 2 * numbers_.at({&block, tile.pass, op.body.index()}) + static_cast<std::int32_t>(side);
+    const bool forward = kForward<std::decay_t<decltype(tile)>>;
+    set = 2 * numbers_.at({&block, tile.pass, forward}) + static_cast<std::int32_t>(side);
   });
   return set;
 }

@@ -30,6 +30,15 @@ class OriginTiles {
   }
   // The part of the heads that a tile has.
   [[nodiscard]] RankValue part_of(const Block& block, const Op& op) const;
+  // The same by the heads that an op states.
+  template <class Heads>
+  [[nodiscard]] RankValue part_of(const Heads& op) const {
+    std::vector<std::uint64_t> parts;
+    for (std::int64_t rank = 0; rank < values_.ranks(); ++rank) {
+      parts.push_back(static_cast<std::uint64_t>(op.head_first.at(rank) / op.heads % ways_));
+    }
+    return values_.of(parts);
+  }
   // The number of a tile on each rank.
   RankValue number_of(const Block& block, const Op& op);
   // The first rank on which `sum` is not that of all tiles of the set that have the tokens
@@ -78,7 +87,7 @@ class OriginTiles {
   RankValue of_rank_;
   RankValue same_;
   std::vector<Set> sets_;
-  std::map<std::tuple<const Block*, Pass, std::size_t>, std::int32_t> numbers_;
+  std::map<std::tuple<const Block*, Pass, bool>, std::int32_t> numbers_;  // bool: forward
 };
 
 }  // namespace fpdt

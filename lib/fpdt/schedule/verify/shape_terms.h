@@ -71,6 +71,9 @@ class ShapeTerms {
              std::int64_t ranks, const Rotary& rotary);
   template <class Tile>
   void tile(const Tile& op);
+  // Whether the constants of attention's sinks are usable.
+  template <class Sink>
+  bool sinks(const Sink& op);
   // The norm of query and key heads has both weights or none.
   template <class Heads>
   void head_norm(const Heads& op);
@@ -103,6 +106,19 @@ class ShapeTerms {
   const std::string& where_;
   Findings& findings_;
 };
+
+template <class Sink>
+bool ShapeTerms::sinks(const Sink& op) {
+  positive({{"q_rows", op.q_rows}, {"heads", op.heads}, {"all_heads", op.all_heads}});
+  if (op.q_rows < 1 || op.heads < 1 || op.all_heads < 1) return false;
+  reads("sinks", op.sinks, op.all_heads);
+  const bool divides = op.all_heads % op.heads == 0 && op.q_rows % (op.all_heads / op.heads) == 0;
+  constant(divides, "all_heads must be a multiple of heads, and q_rows of their ratio");
+  constant(bounds_over(op.head_first, schedule_.ranks).least >= 0,
+           "head_first must not be negative");
+  constant(bounds_over(op.q_first, schedule_.ranks).least >= 0, "rows begin before the sequence");
+  return divides;
+}
 
 template <class Heads>
 void ShapeTerms::head_norm(const Heads& op) {

@@ -104,6 +104,22 @@ void rule(ShapeTerms& t, const AttentionForward& op) {
              "o and lse must be written or accumulated together");
 }
 
+void rule(ShapeTerms& t, const AttentionSink& op) {
+  if (!t.sinks(op)) return;
+  t.positive({{"head_dim", op.head_dim}});
+  t.writes("o", op.o, elements_of({op.q_rows, op.heads, op.head_dim}));
+  t.writes("lse", op.lse, elements_of({op.q_rows, op.heads}), Types::f32);
+  t.constant(op.o.accumulate && op.lse.accumulate, "o and lse must be accumulated");
+}
+
+void rule(ShapeTerms& t, const AttentionSinkGradient& op) {
+  if (!t.sinks(op)) return;
+  t.reads("lse", op.lse, elements_of({op.q_rows, op.heads}), Types::f32);
+  t.reads("delta", op.delta, elements_of({op.q_rows, op.heads}), Types::f32);
+  t.writes("dsinks", op.dsinks, op.all_heads, Types::f32);
+  t.constant(op.dsinks.accumulate, "dsinks must be accumulated");
+}
+
 void rule(ShapeTerms& t, const AttentionDelta& op) {
   t.positive({{"rows", op.rows}, {"heads", op.heads}, {"head_dim", op.head_dim}});
   t.reads("o", op.o, elements_of({op.rows, op.heads, op.head_dim}));

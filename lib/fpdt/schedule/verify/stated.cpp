@@ -1,8 +1,10 @@
 // S8xx: walks all ops and buffers.
 #include "fpdt/schedule/stated.h"
 
+#include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -120,6 +122,21 @@ void check_types(const Schedule& schedule, const Stated& stated, Findings& findi
   }
 }
 
+// Whether attention has sinks. Coverage proves that all rows of a pass have one, if any has.
+void check_sinks(const Block& block, const Stated& stated, Findings& findings) {
+  std::map<Pass, std::pair<const Op*, bool>> passes;  // a tile, and whether there are sinks
+  for (const Op& op : block.ops) {
+    if (const auto* tile = std::get_if<AttentionForward>(&op.body)) passes[tile->pass].first = &op;
+    if (const auto* sink = std::get_if<AttentionSink>(&op.body)) passes[sink->pass].second = true;
+  }
+  for (const auto& [pass, found] : passes) {
+    if (found.first == nullptr || found.second == stated.sinks) continue;
+    findings.add("S801", place_of(block, *found.first),
+                 stated.sinks ? "attention has no sinks, and the problem says that it has"
+                              : "attention has sinks, and the problem says that it has none");
+  }
+}
+
 // Refuses sums that are not f32: they would round once for each op that adds to them.
 void check_sums(const Schedule& schedule, const Op& op, const std::string& where,
                 Findings& findings) {
@@ -138,6 +155,7 @@ std::vector<Diagnostic> verify_stated(const Schedule& schedule, const Stated& st
   const std::vector<std::set<std::int64_t>> kinds = kinds_of_blocks(schedule, stated);
   for (std::size_t b = 0; b < schedule.blocks.size(); ++b) {
     const Block& block = schedule.blocks[b];
+    check_sinks(block, stated, findings);
     for (const Op& op : block.ops) {
       const std::string where = place_of(block, op);
       for (const std::int64_t k : kinds[b]) {

@@ -451,6 +451,11 @@ TEST(CombineBackwardKernel, WeighsRowsAndMultipliesThem) {
       op.weighted_x = rows.target(s.to, count, accumulate);
       op.weighted_dx = rows.target(s.to, count, accumulate);
       op.dweights = rows.target(Dtype::f32, s.layer.pairs(), accumulate);
+      std::vector<double> terms(index(s.layer.rows * s.layer.experts), 0.0);
+      if (accumulate) {
+        op.terms = memory.put_random(Dtype::f32, s.layer.rows * s.layer.experts);
+        terms = memory.values(op.terms);
+      }
       const auto x = memory.values(op.x), dx = memory.values(op.dx);
       const auto weights = memory.values(op.weights);
       const auto old_x = memory.values(op.weighted_x), old_dx = memory.values(op.weighted_dx);
@@ -460,7 +465,9 @@ TEST(CombineBackwardKernel, WeighsRowsAndMultipliesThem) {
       std::vector<Expected> dweights(old.size());
       for (std::int64_t pair = 0; pair < s.layer.pairs(); ++pair) {
         const auto entry = index(rows.choices.entry_of_pair[index(pair)]);
-        double sum = accumulate ? old[entry] : 0, magnitude = std::abs(sum);
+        const std::int64_t row = rows.choices.entry_of_pair[index(pair)] / s.layer.active;
+        const double term = terms[index(row * s.layer.experts + rows.choices.expert_of_pair(pair))];
+        double sum = (accumulate ? old[entry] : 0) + term, magnitude = std::abs(sum) + 2;
         for (std::size_t i = index(pair * s.width); i < index((pair + 1) * s.width); ++i) {
           weighted_x.push_back(weights[entry] * x[i] + (accumulate ? old_x[i] : 0));
           weighted_dx.push_back(weights[entry] * dx[i] + (accumulate ? old_dx[i] : 0));

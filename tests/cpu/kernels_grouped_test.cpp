@@ -22,9 +22,10 @@ Expected product(double start, std::int64_t first, std::int64_t end, auto&& term
   return {sum, static_cast<double>(2 * (end - first + 1)) * kUnit * magnitude};
 }
 
-void check_grouped_matmul(const GroupedShape& s, bool transpose_b, bool accumulate) {
+void check_grouped_matmul(const GroupedShape& s, bool transpose_b, bool accumulate,
+                          bool biased = false) {
   SCOPED_TRACE(testing::Message() << s.layer << ", n " << s.n << " k " << s.k << " transpose_b "
-                                  << transpose_b);
+                                  << transpose_b << ", biased " << biased);
   ExpertsCase rows(s.layer, s.spread);
   KernelCase& memory = rows.memory;
   GroupedMatmul op;
@@ -33,16 +34,21 @@ void check_grouped_matmul(const GroupedShape& s, bool transpose_b, bool accumula
   op.a = memory.put_random(s.a, s.layer.pairs() * s.k);
   op.b = memory.put_random(s.b, s.layer.experts * s.n * s.k);
   op.out = rows.target(s.out, s.layer.pairs() * s.n, accumulate);
+  if (biased) op.bias = memory.put_random(s.b, s.layer.experts * s.n);
   const auto a = memory.values(op.a), b = memory.values(op.b), before = memory.values(op.out);
+  const auto bias = biased ? memory.values(op.bias) : std::vector<double>(b.size(), 0.0);
   memory.run(op);
   std::vector<Expected> out;
   for (std::int64_t i = 0; i < s.layer.pairs() * s.n; ++i) {
     const std::int64_t pair = i / s.n, column = i % s.n;
-    const std::int64_t matrix = rows.choices.expert_of_pair(pair) * s.n * s.k;
-    out.push_back(product(accumulate ? before[index(i)] : 0, 0, s.k, [&](std::int64_t l) {
-      return a[index(pair * s.k + l)] *
-             b[index(matrix + (transpose_b ? column * s.k + l : l * s.n + column))];
-    }));
+    const std::int64_t expert = rows.choices.expert_of_pair(pair);
+    const std::int64_t matrix = expert * s.n * s.k;
+    out.push_back(
+        product(accumulate ? before[index(i)] : 0, biased ? -1 : 0, s.k, [&](std::int64_t l) {
+          if (l < 0) return bias[index(expert * s.n + column)];
+          return a[index(pair * s.k + l)] *
+                 b[index(matrix + (transpose_b ? column * s.k + l : l * s.n + column))];
+        }));
   }
   expect_close(memory.values(op.out), out, s.out);
 }
@@ -84,6 +90,7 @@ std::vector<GroupedShape> grouped_shapes(Dtype a, Dtype b, Dtype out) {
 
 void check_grouped(Dtype a, Dtype b, Dtype out) {
   for (const GroupedShape& s : grouped_shapes(a, b, out)) {
+    check_grouped_matmul(s, true, false, true);
     for (const bool flag : {false, true}) {
       check_grouped_matmul(s, flag, false);
       check_grouped_gradient(s, flag);
@@ -102,6 +109,37 @@ TEST(GroupedKernels, Mixtures) {
   check_grouped_matmul(s, false, false);
   check_grouped_matmul(s, true, true);
   check_grouped_gradient(s, true);
+}
+
+// The gradient of a bias: the rows of each expert, added up, with and without their weights.
+TEST(GroupedSumKernel, AddsTheRowsOfEachExpert) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    for (const GroupedShape& s : grouped_shapes(dtype, dtype, dtype)) {
+      for (const bool weighted : {false, true}) {
+        SCOPED_TRACE(testing::Message() << s.layer << ", width " << s.n << ", " << weighted);
+        ExpertsCase rows(s.layer, s.spread);
+        KernelCase& memory = rows.memory;
+        GroupedSum op;
+        rows.set(op);
+        op.width = s.n;
+        op.source = memory.put_random(s.a, s.layer.pairs() * s.n);
+        if (weighted) op.weights = memory.put_random(Dtype::f32, s.layer.pairs());
+        op.sum = memory.accumulate(Dtype::f32, s.layer.experts * s.n);
+        std::vector<double> sum = memory.values(op.sum);
+        const auto source = memory.values(op.source);
+        const std::vector<double> weights =
+            weighted ? memory.values(op.weights) : std::vector<double>(index(s.layer.pairs()), 1.0);
+        for (std::int64_t i = 0; i < s.layer.pairs() * s.n; ++i) {
+          const std::int64_t pair = i / s.n, row = rows.choices.expert_of_pair(pair);
+          const double weight = weights[index(rows.choices.entry_of_pair[index(pair)])];
+          sum[index(row * s.n + i % s.n)] += weight * source[index(i)];
+        }
+        memory.run(op);
+        const auto terms = static_cast<double>(s.layer.rows + 1);
+        expect_close(memory.values(op.sum), sum, terms * terms * kUnit, Dtype::f32);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -13,6 +13,8 @@ double activation(ActivationKind kind, double x) {
   switch (kind) {
     case ActivationKind::swiglu:
       return x * sigmoid(x);
+    case ActivationKind::clamped_swiglu:  // its clamp is in `clamped`
+      return x * sigmoid(1.702 * x);
     case ActivationKind::geglu_tanh:
     case ActivationKind::gelu_tanh:
       return 0.5 * x * (1 + std::tanh(cubic));
@@ -28,8 +30,18 @@ double slope(ActivationKind kind, double x) {
   return (activation(kind, x + kStep) - activation(kind, x - kStep)) / (2 * kStep);
 }
 
+// Clamped between `least` and 7, and whether it has a slope there: at the limits it has.
+struct Clamped {
+  double value, slope;
+};
+Clamped clamped(ActivationKind kind, double x, double least) {
+  if (kind != ActivationKind::clamped_swiglu) return {x, 1};
+  return {std::clamp(x, least, 7.0), x < least || x > 7 ? 0.0 : 1.0};
+}
+
 constexpr std::array kKinds{ActivationKind::swiglu, ActivationKind::gelu_tanh,
-                            ActivationKind::gelu_erf, ActivationKind::geglu_tanh};
+                            ActivationKind::gelu_erf, ActivationKind::geglu_tanh,
+                            ActivationKind::clamped_swiglu};
 
 // Arguments are in [-12, 12), from vanishing exponentials to saturation. Results are at most 12
 // times a sigmoid, which errs by a few units. Its argument is at most 150 and errs by 4 units.
@@ -59,9 +71,13 @@ void check_activation(ActivationKind kind, std::int64_t width, Dtype dtype, Dtyp
   for (std::int64_t i = 0; i < rows * width; ++i) {
     const std::size_t at = index(i / width * x_width + i % width);
     const std::size_t up = at + index(width);
-    y[index(i)] = activation(kind, x[at]) * (gated ? x[up] : 1.0);
-    dx[at] = dy[index(i)] * slope(kind, x[at]) * (gated ? x[up] : 1.0);
-    if (gated) dx[up] = dy[index(i)] * activation(kind, x[at]);
+    const Clamped gate = clamped(kind, x[at], -INFINITY);
+    Clamped factor{1, 0};
+    if (gated) factor = clamped(kind, x[up], -7);
+    if (kind == ActivationKind::clamped_swiglu) factor.value += 1;
+    y[index(i)] = activation(kind, gate.value) * factor.value;
+    dx[at] = dy[index(i)] * gate.slope * slope(kind, gate.value) * factor.value;
+    if (gated) dx[up] = dy[index(i)] * activation(kind, gate.value) * factor.slope;
   }
   expect_close(memory.values(op.y), y, 12 * kActivationError, other);
   expect_close(memory.values(back.dx), dx, 12 * kActivationError, dtype);

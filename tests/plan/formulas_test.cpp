@@ -23,6 +23,7 @@ struct Letters {
   std::int64_t t_dkv;      // bytes of a gradient of keys on its way
   std::int64_t T;          // ranks that share products
   std::int64_t X, k;       // experts, and those that a row takes
+  bool biases;             // of them
   bool in_inputs = false;  // layer gradients
   bool again = false;      // backward projects queries again
 };
@@ -61,6 +62,7 @@ Letters letters_of(const Problem& problem, const Strategy& strategy) {
   x.v = tiles.loss_vocabulary;
   x.f = tiles.ffn_rows;
   x.X = m.experts;
+  x.biases = m.bias;
   x.k = m.rows_of_token();
   x.in_inputs = strategy.layer_gradients == LayerGradients::in_inputs;
   return x;
@@ -190,6 +192,7 @@ void add_working(Table& table, const Letters& x, bool all, bool q_outer, double 
     for (const char* name : {"expert_rows", "expert_rows_gradient", "expert_outputs"}) {
       table[name] = x.f * x.k * x.E * x.e;
     }
+    if (x.biases) table["expert_bias_terms"] = 4 * x.f * x.X;
     for (const char* name : {"weighted_act", "weighted_act_gradient"}) {
       table[name] = x.f * x.k * x.F * x.e;
     }
@@ -279,6 +282,7 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys
   model.head_dim = 64;  // pieces of all tensors are multiples of 256 bytes
   model.experts = experts;
   model.active_experts = experts / 2;
+  model.bias = experts > 0 && corner % 2 == 1;
   Problem problem = test::tiny_problem(model, ranks, 64);
   Strategy strategy = test::tiny_strategy(16);
   strategy.extent = extent;

@@ -19,18 +19,25 @@ ModelSpec tiny(std::int64_t active) {
   return model;
 }
 
+const Matrix kNone;
+
+// Without biases.
+ExpertWeights of(const Matrix& router, const Matrix& up = kNone, const Matrix& down = kNone) {
+  return {router, up, down, kNone, kNone, kNone};
+}
+
 TEST(Experts, AreWeightedByTheSoftmaxOfThoseTaken) {
   const Matrix n{100}, up{1, 1, 1}, down{1, 10, 100};
   const Matrix router{std::log(2) / 100, std::log(4) / 100, std::log(2) / 100};
   // Of equal ones the first is taken.
-  EXPECT_NEAR(experts(tiny(2), n, {router, up, down})[0], 100 * (4 * 10 + 2 * 1) / 6.0, 1e-9);
+  EXPECT_NEAR(experts(tiny(2), n, of(router, up, down))[0], 100 * (4 * 10 + 2 * 1) / 6.0, 1e-9);
   ModelSpec model = tiny(2);
   model.normalised_experts = false;
-  EXPECT_NEAR(experts(model, n, {router, up, down})[0], 100 * (4 * 10 + 2 * 1) / 8.0, 1e-9);
-  EXPECT_NEAR(experts(tiny(3), n, {router, up, down})[0], 100 * (4 * 10 + 2 * 1 + 2 * 100) / 8.0,
+  EXPECT_NEAR(experts(model, n, of(router, up, down))[0], 100 * (4 * 10 + 2 * 1) / 8.0, 1e-9);
+  EXPECT_NEAR(experts(tiny(3), n, of(router, up, down))[0], 100 * (4 * 10 + 2 * 1 + 2 * 100) / 8.0,
               1e-9);
   // One alone has weight 1, so the router has no gradient.
-  const ExpertGradients d = experts_backward(tiny(1), n, {router, up, down}, {1}, {});
+  const ExpertGradients d = experts_backward(tiny(1), n, of(router, up, down), {1}, {});
   EXPECT_EQ(d.router, (Matrix{0, 0, 0}));
   EXPECT_EQ(d.down[0], 0) << "not taken";
   EXPECT_NEAR(d.down[1], 100, 1e-9);
@@ -44,15 +51,15 @@ TEST(Balance, IsLeastWhereExpertsAreAskedEqually) {
   const Matrix n{0.3, 0.9, -0.4};
   const auto loss = [&](const Matrix& router) {
     Balance balance(model, labels);
-    balance.add(n, router);
-    balance.add(n, {0.1, 0.2, -0.3});
+    balance.add(n, of(router));
+    balance.add(n, of({0.1, 0.2, -0.3}));
     return balance.loss();
   };
   const Matrix router{0.5, -0.25, 1};
   Balance balance(model, labels);
-  balance.add(n, router);
-  balance.add(n, {0.1, 0.2, -0.3});
-  const Matrix gradient = balance.gradient(n, router, 0.5);
+  balance.add(n, of(router));
+  balance.add(n, of({0.1, 0.2, -0.3}));
+  const Matrix gradient = balance.gradient(n, of(router), 0.5);
   for (std::size_t e = 0; e < 3; ++e) {
     Matrix up = router, down = router;
     up[e] += 1e-6, down[e] -= 1e-6;
@@ -63,7 +70,7 @@ TEST(Balance, IsLeastWhereExpertsAreAskedEqually) {
   for (std::size_t e = 0; e < 3; ++e) EXPECT_EQ(gradient[3 + e], 0) << "no label";
   // All experts chosen, or logits that are equal: X * X * (k / X) * (1 / X) = k.
   Balance equal(tiny(3), labels);
-  equal.add(n, router);
+  equal.add(n, of(router));
   EXPECT_NEAR(equal.loss(), 3, 1e-12);
   EXPECT_EQ(Balance(model, labels).loss(), 0);
 }

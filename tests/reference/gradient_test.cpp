@@ -82,6 +82,13 @@ TEST(Gradient, Experts) {
   }
 }
 
+TEST(Gradient, ExpertsWithBiases) {
+  ModelSpec model = experts_model();
+  model.bias = model.qkv_bias = model.sinks = true;
+  model.activation = ActivationFamily::clamped_swiglu;
+  expect_true_gradients(model);
+}
+
 TEST(Gradient, GptWithParallelResidual) {
   ModelSpec model = gpt_model(ActivationFamily::gelu_erf);
   model.parallel_residual = true;

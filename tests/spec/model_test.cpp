@@ -94,7 +94,13 @@ TEST(Model, HasExperts) {
   }
   model.balance_loss = 0;
   model.bias = true;
-  EXPECT_EQ(check(model).size(), 1U);
+  EXPECT_TRUE(check(model).empty());
+  const std::int64_t biases = 2 * model.feed_forward + model.hidden;  // of an expert
+  const std::int64_t shared = 8 + model.hidden;  // of the router and of the output projection
+  EXPECT_EQ(parameter_count(model), dense + 2 * (7 * each + router + 8 * biases + shared));
+  EXPECT_EQ(active_parameter_count(model), dense + 2 * (each + router + 2 * biases + shared));
+  model.post_norms = true;
+  EXPECT_EQ(check(model).size(), 2U) << "beside experts, and beside biases";
   ModelSpec without = llama3(2, 256, 8, 512);
   without.balance_loss = 0.1;
   EXPECT_NE(check(without).front().message.find("without experts"), std::string::npos);

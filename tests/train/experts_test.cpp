@@ -78,7 +78,13 @@ Case draw(std::mt19937& random) {
   if ((active + grid.ranks + strategy.micro_batches) % 2 == 0) {
     one.problem.model.balance_loss = 0.3;
   }
-  one.name = fmt::format("experts{}_{}of_ranks{}_ring{}", experts, active, grid.ranks, grid.ring);
+  // As gpt-oss has them, without another draw.
+  ModelSpec& like = one.problem.model;
+  like.bias = (experts + strategy.zero) % 2 == 0;
+  like.sinks = (active + strategy.zero) % 2 == 0;
+  if (grid.ranks % 2 == 0) like.activation = ActivationFamily::clamped_swiglu;
+  one.name = fmt::format("experts{}_{}of_ranks{}_ring{}{}", experts, active, grid.ranks, grid.ring,
+                         like.bias ? "_bias" : "");
   return one;
 }
 

@@ -27,7 +27,7 @@ inline constexpr bool kBoundByMemory =
     kOneOf<T, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute, Add, AttentionDelta,
            Activation, ActivationBackward, LossStatistics, LossSum, LossGradient, Fill, SquaredNorm,
            AdamW, Route, RouteBackward, Dispatch, Combine, CombineBackward, ExpertLoads,
-           BalanceLoss, AttentionSink, AttentionSinkGradient>;
+           BalanceLoss, AttentionSink, AttentionSinkGradient, GroupedSum>;
 
 class Rules {
  public:
@@ -116,7 +116,8 @@ class Rules {
   void fill(Demand& asked, const GroupedMatmul& op) const {
     grouped(asked, op);
     const std::int64_t pairs = mul(op.rows, op.active);
-    asked.bytes = bytes(op.a, mul(pairs, op.k)) + bytes(op.b, mul(op.experts, mul(op.n, op.k)));
+    asked.bytes = bytes(op.a, mul(pairs, op.k)) + bytes(op.b, mul(op.experts, mul(op.n, op.k))) +
+                  bytes(op.bias, mul(op.experts, op.n));
     (op.out.accumulate ? asked.partial : asked.bytes) += bytes(op.out, mul(pairs, op.n));
   }
   void fill(Demand& asked, const GroupedGradient& op) const {

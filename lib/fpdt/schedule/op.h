@@ -42,18 +42,27 @@ inline constexpr std::int64_t kExpertsMost = 1024;
 inline constexpr std::int64_t kActiveMost = 64;
 
 enum class NormKind : std::uint8_t { rms, layer };
-enum class ActivationKind : std::uint8_t { swiglu, gelu_tanh, gelu_erf, geglu_tanh };
+enum class ActivationKind : std::uint8_t {
+  swiglu,
+  gelu_tanh,
+  gelu_erf,
+  geglu_tanh,
+  clamped_swiglu
+};
 enum class ScalingKind : std::uint8_t { llama3, linear, yarn };
 enum class Pass : std::uint8_t { forward, recompute, backward };
 
 constexpr auto words_of(NormKind) { return word_list("rms", "layer"); }
 constexpr auto words_of(ActivationKind) {
-  return word_list("swiglu", "gelu_tanh", "gelu_erf", "geglu_tanh");
+  return word_list("swiglu", "gelu_tanh", "gelu_erf", "geglu_tanh", "clamped_swiglu");
 }
 // How many inputs make an output: a gated kind takes one of the gate and one of up.
 constexpr std::int64_t inputs_of(ActivationKind kind) {
-  return kind == ActivationKind::swiglu || kind == ActivationKind::geglu_tanh ? 2 : 1;
+  return kind == ActivationKind::gelu_tanh || kind == ActivationKind::gelu_erf ? 1 : 2;
 }
+// Of clamped_swiglu: the largest gate, and the largest magnitude of up; the factor of the gate in
+// its sigmoid.
+inline constexpr double kClampLimit = 7, kClampRate = 1.702;
 constexpr auto words_of(ScalingKind) { return word_list("llama3", "linear", "yarn"); }
 constexpr auto words_of(Pass) { return word_list("forward", "recompute", "backward"); }
 
@@ -519,7 +528,9 @@ struct AttentionSinkGradient {
 };
 
 // y[rows,width] = act(x). Gated kinds: x is [rows, 2*width], gate then up, y = silu(gate) * up for
-// swiglu and gelu_tanh(gate) * up for geglu_tanh (Shazeer, arXiv 2002.05202).
+// swiglu and gelu_tanh(gate) * up for geglu_tanh (Shazeer, arXiv 2002.05202). clamped_swiglu: g
+// sigmoid(1.702 g) * (u + 1) with g = min(gate, 7) and u = up between -7 and 7 (gpt-oss, arXiv
+// 2508.10925).
 struct Activation {
   static constexpr OpTraits kTraits{"activation", Covers::nothing};
   Operand x;
@@ -697,10 +708,11 @@ struct Combine {
 // The gradient of weighted experts, before their last product: y = weight * (x W), of which dx =
 // dy W^T is given per pair, without the weight. For pair p of weight w:
 //   dweights of its entry = x[p] . dx[p],  weighted_x[p] = w x[p],  weighted_dx[p] = w dx[p].
-// So the product with x need not be made again. x, dx [rows * k, width].
+// So the product with x need not be made again. x, dx [rows * k, width]. terms [rows, X], when
+// present, is added to dweights by row and expert: dy times the bias of each expert.
 struct CombineBackward {
   static constexpr OpTraits kTraits{"combine_backward", Covers::nothing};
-  Operand x, dx, routes, weights;
+  Operand x, dx, routes, weights, terms;
   Target weighted_x, weighted_dx, dweights;
   std::int64_t rows = 0, experts = 0, active = 0, width = 0;
 
@@ -710,6 +722,7 @@ struct CombineBackward {
     f.read("dx", self.dx);
     f.indices("routes", self.routes, Holds::routes);
     f.read("weights", self.weights);
+    f.read("terms", self.terms);
     f.target("weighted_x", self.weighted_x);
     f.target("weighted_dx", self.weighted_dx);
     f.target("dweights", self.dweights);
@@ -720,11 +733,11 @@ struct CombineBackward {
   }
 };
 
-// out[p] = a[p] * b[expert of pair p]: a [rows * k, in], out [rows * k, n]; b holds a matrix an
-// expert, [X, in, n], or [X, n, in] when transpose_b.
+// out[p] = a[p] * b[expert of pair p] + bias[expert]: a [rows * k, in], out [rows * k, n]; b holds
+// a matrix an expert, [X, in, n], or [X, n, in] when transpose_b; bias [X, n].
 struct GroupedMatmul {
   static constexpr OpTraits kTraits{"grouped_matmul", Covers::nothing};
-  Operand a, b, routes;
+  Operand a, b, bias, routes;
   Target out;
   std::int64_t rows = 0, experts = 0, active = 0, n = 0, k = 0;  // k: in
   bool transpose_b = false;
@@ -733,6 +746,7 @@ struct GroupedMatmul {
   static void fields(Self& self, F&& f) {
     f.read("a", self.a);
     f.read("b", self.b);
+    f.read("bias", self.bias);
     f.indices("routes", self.routes, Holds::routes);
     f.target("out", self.out);
     f.constant("rows", self.rows);
@@ -764,6 +778,30 @@ struct GroupedGradient {
     f.constant("active", self.active);
     f.constant("n", self.n);
     f.constant("k", self.k);
+    f.constant("local_first", self.local_first);
+  }
+};
+
+// sum[e] += sum over the pairs p of expert e, in their order, of source[p], times the weight of its
+// entry if there are weights: the gradient of a bias an expert. source [rows * k, width], weights
+// [rows, k], sum [X, width]. local_first: as in Matmul.
+struct GroupedSum {
+  static constexpr OpTraits kTraits{"grouped_sum", Covers::rows};
+  Operand source, routes, weights;
+  Target sum;
+  std::int64_t rows = 0, experts = 0, active = 0, width = 0;
+  std::int64_t local_first = -1;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("source", self.source);
+    f.indices("routes", self.routes, Holds::routes);
+    f.read("weights", self.weights);
+    f.gradient("sum", self.sum, self.local_first, self.rows);
+    f.constant("rows", self.rows);
+    f.constant("experts", self.experts);
+    f.constant("active", self.active);
+    f.constant("width", self.width);
     f.constant("local_first", self.local_first);
   }
 };
@@ -1042,12 +1080,13 @@ struct Exchange {
   }
 };
 
-using Body = std::variant<
-    Matmul, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute, Add, AttentionForward,
-    AttentionDelta, AttentionBackward, Activation, ActivationBackward, Embedding, EmbeddingBackward,
-    LossStatistics, LossSum, LossGradient, Fill, Copy, SquaredNorm, AdamW, AllToAll, AllGather,
-    ReduceScatter, AllReduce, Exchange, Route, RouteBackward, Dispatch, Combine, CombineBackward,
-    GroupedMatmul, GroupedGradient, ExpertLoads, BalanceLoss, AttentionSink, AttentionSinkGradient>;
+using Body = std::variant<Matmul, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute,
+                          Add, AttentionForward, AttentionDelta, AttentionBackward, Activation,
+                          ActivationBackward, Embedding, EmbeddingBackward, LossStatistics, LossSum,
+                          LossGradient, Fill, Copy, SquaredNorm, AdamW, AllToAll, AllGather,
+                          ReduceScatter, AllReduce, Exchange, Route, RouteBackward, Dispatch,
+                          Combine, CombineBackward, GroupedMatmul, GroupedGradient, ExpertLoads,
+                          BalanceLoss, AttentionSink, AttentionSinkGradient, GroupedSum>;
 
 inline constexpr std::size_t kBodies = std::variant_size_v<Body>;
 

@@ -125,7 +125,7 @@ std::vector<TensorSpec> layer_tensors(const ModelSpec& model) {
   append_norm(tensors, model, "norm2");
   const std::int64_t matrices = model.has_experts() ? model.experts : 1;
   if (model.has_experts()) {
-    append_linear(tensors, "router", model.experts, model.hidden, false, kDeviation);
+    append_linear(tensors, "router", model.experts, model.hidden, model.bias, kDeviation);
   }
   append_linear(tensors, "up", mul(matrices, model.up_width()), model.hidden, model.bias,
                 kDeviation);
@@ -179,7 +179,8 @@ std::int64_t parameter_count(const ModelSpec& model) {
 
 std::int64_t active_parameter_count(const ModelSpec& model) {
   if (!model.has_experts()) return parameter_count(model);
-  const std::int64_t each = mul(model.hidden, model.up_width() + model.feed_forward);
+  const std::int64_t biases = model.bias ? model.up_width() + model.hidden : 0;
+  const std::int64_t each = mul(model.hidden, model.up_width() + model.feed_forward) + biases;
   return parameter_count(model) -
          mul(mul(model.layers, each), model.experts - model.active_experts);
 }
@@ -252,8 +253,8 @@ void check_experts(const ModelSpec& model, Wrong& wrong) {
              model.active_experts < 1 || model.active_experts > most) {
     wrong(fmt::format("active_experts: expected 1 to {}, found {}", most, model.active_experts));
   }
-  if (model.bias || model.post_norms || model.parallel_residual) {
-    wrong("experts: expected neither bias nor post_norms nor parallel_residual beside them");
+  if (model.post_norms || model.parallel_residual) {
+    wrong("experts: expected neither post_norms nor parallel_residual beside them");
   }
 }
 

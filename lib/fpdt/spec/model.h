@@ -19,12 +19,18 @@ namespace fpdt {
 
 enum class Family : std::uint8_t { llama, gpt, gemma, phi };
 enum class NormFamily : std::uint8_t { rms, layer };
-enum class ActivationFamily : std::uint8_t { swiglu, gelu_tanh, gelu_erf, geglu_tanh };
+enum class ActivationFamily : std::uint8_t {
+  swiglu,
+  gelu_tanh,
+  gelu_erf,
+  geglu_tanh,
+  clamped_swiglu
+};
 
 constexpr auto words_of(Family) { return word_list("llama", "gpt", "gemma", "phi"); }
 constexpr auto words_of(NormFamily) { return word_list("rms", "layer"); }
 constexpr auto words_of(ActivationFamily) {
-  return word_list("swiglu", "gelu_tanh", "gelu_erf", "geglu_tanh");
+  return word_list("swiglu", "gelu_tanh", "gelu_erf", "geglu_tanh", "clamped_swiglu");
 }
 
 // How frequencies are stretched when factor != 1. llama3: those of long wavelength by the factor,
@@ -75,7 +81,7 @@ struct ModelSpec {
   double norm_epsilon = 1e-5;
   ActivationFamily activation = ActivationFamily::swiglu;
   bool qkv_bias = false;           // bias of the qkv projection
-  bool bias = false;               // biases of output projection and feed-forward
+  bool bias = false;               // biases of output projection, feed-forward and router
   bool qk_norm = false;            // RMS norm of each query and key head before it rotates
   bool sinks = false;              // each head sees a key of value 0 and of a learned score
   bool parallel_residual = false;  // the feed-forward reads the layer's input, as attention does
@@ -106,7 +112,7 @@ struct ModelSpec {
   [[nodiscard]] std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
   // Whether the activation multiplies what it makes of gate rows by up rows.
   [[nodiscard]] bool is_gated() const {
-    return activation == ActivationFamily::swiglu || activation == ActivationFamily::geglu_tanh;
+    return activation != ActivationFamily::gelu_tanh && activation != ActivationFamily::gelu_erf;
   }
   [[nodiscard]] bool has_experts() const { return experts > 0; }
   // Rows of the feed-forward that a token has: one for each expert it takes.
@@ -142,10 +148,11 @@ struct TensorSpec {
 
 // Tensors of one layer, in order: norm1.weight[, norm1.bias], qkv.weight [(H+2G)D, E] (q, k, v
 // rows)[, qkv.bias][, q_norm.weight [D], k_norm.weight [D]][, sinks.weight [H]], out.weight [E,
-// HD][, out.bias] [, out_norm.weight], norm2.weight[, norm2.bias][, router.weight [X, E]],
-// up.weight [up_width, E] [, up.bias], down.weight [E, F][, down.bias][, down_norm.weight]. Norm
-// biases exist for layer norm only. With experts, the matrices of all stand one below the other:
-// up.weight [X*up_width, E], down.weight [X*E, F].
+// HD][, out.bias] [, out_norm.weight], norm2.weight[, norm2.bias][, router.weight [X, E][,
+// router.bias]], up.weight [up_width, E] [, up.bias], down.weight [E, F][, down.bias][,
+// down_norm.weight]. Norm biases exist for layer norm only. With experts, the matrices of all
+// stand one below the other, and so do their biases: up.weight [X*up_width, E], down.weight [X*E,
+// F].
 std::vector<TensorSpec> layer_tensors(const ModelSpec& model);
 
 // Global tensors, in order: embed.weight [V, E][, positions.weight [n_positions, E]],

@@ -246,6 +246,14 @@ struct Rows {
     back.width = width;
     op(back);
   }
+  void grouped_sum() const {
+    auto sum = with_experts<GroupedSum>();
+    sum.routes = routed().routes.operand;
+    sum.source = values(sum.active);
+    sum.sum = sheet.sum(sum.experts, width);
+    sum.width = width;
+    op(sum);
+  }
   void embedding() const {
     Embedding embedding;
     embedding.tokens = sheet.integers(rows, rows);
@@ -419,6 +427,7 @@ std::vector<BenchCase> memory_cases(std::int64_t rows, std::int64_t width, Dtype
       {"dispatch", &Rows::dispatch},
       {"combine", &Rows::combine},
       {"combine_backward", &Rows::combine_backward},
+      {"grouped_sum", &Rows::grouped_sum},
       {"embedding", &Rows::embedding},
       {"embedding_backward", &Rows::embedding_backward},
       {"loss_statistics", &Rows::loss_statistics},

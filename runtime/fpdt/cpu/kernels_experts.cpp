@@ -79,7 +79,7 @@ void sort_entries(std::int32_t* sources, std::int32_t* slots, std::int32_t* ends
 }
 
 struct GroupedOperands {
-  View a, b, out;
+  View a, b, out, bias{};
 };
 
 // A tile of one expert's product, over the whole of k in order.
@@ -99,9 +99,14 @@ void multiply_tile(const GroupedMatmul& op, const GroupedOperands& views, std::i
     const auto sum = at == 0 ? multiply : multiply_add;
     sum(Layout::plain, a, layout, b, rows.count(), columns.count(), depth, sums, columns.count());
   }
+  const float* bias = nullptr;
+  if (present(views.bias)) {
+    bias = load(views.bias, expert * op.n + columns.first, columns.count(), b_buffer);
+  }
   for (std::int64_t i = 0; i < rows.count(); ++i) {
-    store(views.out, (rows.first + i) * op.n + columns.first, columns.count(),
-          sums + i * columns.count());
+    float* const sum = sums + i * columns.count();
+    for (std::int64_t j = 0; bias != nullptr && j < columns.count(); ++j) sum[j] += bias[j];
+    store(views.out, (rows.first + i) * op.n + columns.first, columns.count(), sum);
   }
 }
 
@@ -297,6 +302,7 @@ void execute(const CombineBackward& op, const Frame& frame) {
   const View weighted_x = frame.view(op, op.weighted_x);
   const View weighted_dx = frame.view(op, op.weighted_dx);
   const View dweights = frame.view(op, op.dweights);
+  const View terms = frame.view(op, op.terms);
   const Routes routes(op, frame);
   for_each_row(frame, routes.pairs, op.width, [&](std::int64_t pair, std::int32_t worker) {
     float* const a_buffer = frame.scratch(worker);
@@ -314,12 +320,16 @@ void execute(const CombineBackward& op, const Frame& frame) {
       for (std::int64_t i = 0; i < n; ++i) out[i] = w * b[i];
       store(weighted_dx, pair * op.width + at, n, out);
     });
+    if (present(terms)) {
+      dot += load_scalar(terms, entry / op.active * op.experts + routes.expert_of(entry));
+    }
     store(dweights, entry, 1, &dot);
   });
 }
 
 void execute(const GroupedMatmul& op, const Frame& frame) {
-  const GroupedOperands views{frame.view(op, op.a), frame.view(op, op.b), frame.view(op, op.out)};
+  const GroupedOperands views{frame.view(op, op.a), frame.view(op, op.b), frame.view(op, op.out),
+                              frame.view(op, op.bias)};
   const Routes routes(op, frame);
   const std::int64_t column_tiles = div_ceil(op.n, kTile);
   frame.pool.for_each(op.experts * column_tiles, [&](std::int64_t task, std::int32_t worker) {
@@ -346,6 +356,33 @@ void execute(const GroupedGradient& op, const Frame& frame) {
     const Range rows = block_range(task % tiles / column_tiles, kTile, op.n);
     const Range columns = block_range(task % column_tiles, kTile, op.k);
     add_tile(op, views, expert, pairs, rows, columns, frame.scratch(worker));
+  });
+}
+
+void execute(const GroupedSum& op, const Frame& frame) {
+  const View source = frame.view(op, op.source);
+  const View weights = frame.view(op, op.weights);
+  const View sum = frame.view(op, op.sum);
+  const Routes routes(op, frame);
+  clear_written(frame, sum, op.experts * op.width);
+  const std::int64_t blocks = div_ceil(op.width, kColumns);
+  frame.pool.for_each(op.experts * blocks, [&](std::int64_t task, std::int32_t worker) {
+    const std::int64_t expert = task / blocks;
+    const Range pairs = routes.pairs_of(expert);
+    if (pairs.empty()) return;
+    const Range columns = block_range(task % blocks, kColumns, op.width);
+    std::array<double, kColumns> sums{};
+    for (std::int64_t pair = pairs.first; pair < pairs.end; ++pair) {
+      const double w = present(weights) ? load_scalar(weights, routes.sources[pair]) : 1.0F;
+      const float* values =
+          load(source, pair * op.width + columns.first, columns.count(), frame.scratch(worker));
+      for (std::int64_t i = 0; i < columns.count(); ++i) {
+        sums[static_cast<std::size_t>(i)] += w * static_cast<double>(values[i]);
+      }
+    }
+    std::array<float, kColumns> rounded{};
+    std::copy(sums.begin(), sums.end(), rounded.begin());
+    store(accumulating(sum), expert * op.width + columns.first, columns.count(), rounded.data());
   });
 }
 

@@ -65,6 +65,34 @@ void swiglu_backward(const float* gate, const float* up, const float* dy, std::i
   }
 }
 
+// sigmoid(kClampRate * gate) of the clamped gate, and both clamped.
+struct Clamped {
+  Clamped(float gate, float up)
+      : g(std::min(gate, kLimit)),
+        u(std::clamp(up, -kLimit, kLimit)),
+        weight(sigmoid(static_cast<float>(kClampRate) * g)) {}
+  static constexpr auto kLimit = static_cast<float>(kClampLimit);
+  float g, u, weight;
+};
+
+void clamped_swiglu(const float* gate, const float* up, std::int64_t n, float* out) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Clamped one(gate[i], up[i]);
+    out[i] = one.g * one.weight * (one.u + 1.0F);
+  }
+}
+
+void clamped_swiglu_backward(const float* gate, const float* up, const float* dy, std::int64_t n,
+                             float* dgate, float* dup) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Clamped one(gate[i], up[i]);
+    const float turn = static_cast<float>(kClampRate) * one.g * (1.0F - one.weight);
+    const float slope = one.weight * (1.0F + turn);
+    dgate[i] = gate[i] > Clamped::kLimit ? 0.0F : dy[i] * (one.u + 1.0F) * slope;
+    dup[i] = std::abs(up[i]) > Clamped::kLimit ? 0.0F : dy[i] * one.g * one.weight;
+  }
+}
+
 void geglu(const float* gate, const float* up, std::int64_t n, float* out) {
   for (std::int64_t i = 0; i < n; ++i) {
     out[i] = gate[i] * gelu_weight(gate[i], ActivationKind::gelu_tanh) * up[i];
@@ -110,7 +138,9 @@ void execute(const Activation& op, const Frame& frame) {
   const View y = frame.view(op, op.y);
   const std::int64_t x_width = inputs_of(op.kind) * op.width;
   const bool gated = x_width > op.width;
-  const auto gate = op.kind == ActivationKind::swiglu ? swiglu : geglu;
+  const auto gate = op.kind == ActivationKind::swiglu           ? swiglu
+                    : op.kind == ActivationKind::clamped_swiglu ? clamped_swiglu
+                                                                : geglu;
   for_each_row(frame, op.rows, op.width, [&](std::int64_t row, std::int32_t worker) {
     float* buffer = frame.scratch(worker);
     float* out = buffer + 2 * kPiece;
@@ -132,7 +162,9 @@ void execute(const ActivationBackward& op, const Frame& frame) {
   const View dx = frame.view(op, op.dx);
   const std::int64_t x_width = inputs_of(op.kind) * op.width;
   const bool gated = x_width > op.width;
-  const auto gate_backward = op.kind == ActivationKind::swiglu ? swiglu_backward : geglu_backward;
+  const auto gate_backward = op.kind == ActivationKind::swiglu           ? swiglu_backward
+                             : op.kind == ActivationKind::clamped_swiglu ? clamped_swiglu_backward
+                                                                         : geglu_backward;
   for_each_row(frame, op.rows, op.width, [&](std::int64_t row, std::int32_t worker) {
     float* buffer = frame.scratch(worker);
     float* out = buffer + 3 * kPiece;

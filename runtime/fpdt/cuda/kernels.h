@@ -43,5 +43,6 @@ void execute(const Combine& op, const Frame& frame);
 void execute(const CombineBackward& op, const Frame& frame);
 void execute(const GroupedMatmul& op, const Frame& frame);
 void execute(const GroupedGradient& op, const Frame& frame);
+void execute(const GroupedSum& op, const Frame& frame);
 
 }  // namespace fpdt::cuda

@@ -78,12 +78,46 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// The expert of a pair, which all lanes get.
+__device__ __forceinline__ int expert_of_pair(const Routes& routes, std::int64_t pair) {
+  float before = 0;  // experts whose pairs end here or earlier: at most 1024
+  for (int e = lane(); e < routes.experts; e += kWarp) before += routes.ends[e] <= pair ? 1 : 0;
+  return static_cast<int>(warp_sum(before));
+}
+
+// A warp adds the pairs of an expert in a pack of columns a lane, in order.
+//
+// Napkin: reads each row of a pair once; bound by memory if the experts and columns give enough
+// warps: 32 experts of 2880 columns are 360 warps of 8 columns a lane, with 4 loads in flight each.
+// Not measured yet.
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads)
+    sum_pairs(Source<T> source, const float* weights, Sink<float> sum, Routes routes,
+              std::int64_t width, std::int64_t across) {
+  const std::int64_t warp = row_of_warp();
+  if (warp >= routes.experts * across) return;
+  const int expert = static_cast<int>(warp / across);
+  const std::int64_t column = (warp % across * kWarp + lane()) * N;
+  if (column >= width) return;
+  const std::int64_t end = routes.ends[expert];
+  float sums[N] = {};
+#pragma unroll 4
+  for (std::int64_t pair = routes.begin(expert); pair < end; ++pair) {
+    float values[N];
+    source.template load<N>(pair * width + column, values);
+    const float weight = weights == nullptr ? 1.0F : weights[routes.sources[pair]];
+#pragma unroll
+    for (int i = 0; i < N; ++i) sums[i] += weight * values[i];
+  }
+  sum.store(expert * width + column, sums);
+}
+
 // Napkin: reads and writes two rows per pair; bound by memory.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     combine_gradient(Source<T> x, Source<T> dx, const float* weights, Sink<T> weighted_x,
                      Sink<T> weighted_dx, float* dweights, bool accumulate, Routes routes,
-                     std::int64_t width) {
+                     const float* terms, std::int64_t width) {
   const std::int64_t pair = row_of_warp();
   if (pair >= routes.pairs) return;
   const std::int64_t entry = routes.sources[pair];
@@ -104,6 +138,9 @@ __global__ void __launch_bounds__(kThreads)
     weighted_dx.store(pair * width + at, b);
   }
   dot = warp_sum(dot);
+  if (terms != nullptr) {
+    dot += terms[entry / routes.active * routes.experts + expert_of_pair(routes, pair)];
+  }
   if (lane() == 0) put(dweights + entry, dot, accumulate);
 }
 
@@ -145,13 +182,31 @@ void execute(const CombineBackward& op, const Frame& frame) {
   for (const View& view : {x, dx, weighted_x, weighted_dx}) {
     FPDT_ASSERT(view.elements >= routes.pairs * op.width);
   }
+  const View terms = frame.view(op, op.terms);
   FPDT_ASSERT(holds(weights, routes.pairs) && holds(dweights, routes.pairs));
+  FPDT_ASSERT(!present(terms) || holds(terms, op.rows * op.experts));
   with_instance(true, {x, dx, weighted_x, weighted_dx}, op.width, [&](auto instance) {
     using T = typename decltype(instance)::Type;
     launch(combine_gradient<T, decltype(instance)::kElements>, warps_for(routes.pairs), kThreads, 0,
            frame.stream, source<T>(x), source<T>(dx), elements<const float>(weights),
            sink<T>(weighted_x), sink<T>(weighted_dx), elements<float>(dweights),
-           accumulates(dweights), routes, op.width);
+           accumulates(dweights), routes, elements<const float>(terms), op.width);
+  });
+}
+
+void execute(const GroupedSum& op, const Frame& frame) {
+  const View from = frame.view(op, op.source), sum = frame.view(op, op.sum);
+  const View weights = frame.view(op, op.weights);
+  const Routes routes = routes_of(op, frame.view(op, op.routes));
+  FPDT_ASSERT(from.elements >= routes.pairs * op.width && holds(sum, op.experts * op.width));
+  FPDT_ASSERT(!present(weights) || holds(weights, routes.pairs));
+  with_instance(true, {from}, op.width, [&](auto instance) {
+    using T = typename decltype(instance)::Type;
+    constexpr int N = decltype(instance)::kElements;
+    const std::int64_t across = (op.width + kWarp * N - 1) / (kWarp * N);
+    launch(sum_pairs<T, N>, warps_for(op.experts * across), kThreads, 0, frame.stream,
+           source<T>(from), elements<const float>(weights), sink<float>(sum), routes, op.width,
+           across);
   });
 }
 

@@ -24,7 +24,7 @@ namespace {
 // and x for b.
 struct Grouped {
   Routes routes;
-  Source<Any> a, b;
+  Source<Any> a, b, bias;  // bias: absent, or a row an expert
   Sink<Any> out;
   std::int64_t n, k;
   bool transpose_b;
@@ -32,7 +32,7 @@ struct Grouped {
 
 // A tile of a product: offsets of its first elements, and its extent.
 struct Tile {
-  std::int64_t a = 0, b = 0, out = 0;
+  std::int64_t a = 0, b = 0, bias = 0, out = 0;
   int rows = 0, columns = 0, depth = 0;
 };
 
@@ -70,6 +70,7 @@ __device__ __forceinline__ Tile tile_of_matmul(const Grouped& g) {
   const std::int64_t end = g.routes.ends[expert];
   return {first * g.k,
           matrix + (g.transpose_b ? column * g.k : column),
+          expert * g.n + column,
           first * g.n + column,
           first < end ? at_most(kSize, end - first) : 0,
           at_most(kSize, g.n - column),
@@ -86,6 +87,7 @@ __device__ __forceinline__ Tile tile_of_gradient(const Grouped& g) {
   const std::int64_t begin = g.routes.begin(expert);
   return {begin * g.n + row,
           begin * g.k + column,
+          0,
           (expert * g.n + row) * g.k + column,
           at_most(kSize, g.n - row),
           at_most(kSize, g.k - column),
@@ -223,6 +225,22 @@ __device__ __forceinline__ void deliver(const Sums& c, T* to, std::int64_t strid
   }
 }
 
+// Sums begin with the bias of their column: that of the warp's first is element `at`.
+__device__ __forceinline__ void begin_with(const Source<Any>& bias, std::int64_t at, int columns,
+                                           Sums& c) {
+#pragma unroll
+  for (int j = 0; j < kPart / 8; ++j) {
+    const int column = column_first() + 8 * j;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float value[1] = {0};
+      if (column + half < columns) bias.load<1>(at + column + half, value);
+#pragma unroll
+      for (int i = 0; i < kPart / 16; ++i) c[i][j][half] = c[i][j][2 + half] = value[0];
+    }
+  }
+}
+
 // Napkin: 2 n k operations per pair, here and in the gradient. For 16 terms, the tensor cores take
 // 256 cycles of an A100 or 128 of an H100. Shared memory takes 192: the 4 warps read 4 KiB each,
 // and 8 KiB arrive, at 128 bytes per cycle. So the tensor cores bound an A100, and shared memory an
@@ -262,6 +280,9 @@ __global__ void __launch_bounds__(kThreads, 2) multiply_bf16(const Grouped g, bo
   const int column = warp() % kAcross * kPart;
   const bool works = row < tile.rows && column < tile.columns;
   Sums c = {};
+  if constexpr (!gradient) {
+    if (g.bias.data != nullptr) begin_with(g.bias, tile.bias + column, tile.columns - column, c);
+  }
   for (int step = 0; step < kStages - 1; ++step) fetch(step);
   for (int step = 0; step < steps; ++step) {
     await_copies<kStages - 2>();
@@ -346,7 +367,11 @@ __global__ void __launch_bounds__(kPlainThreads, 3) multiply_plain(const Grouped
 #pragma unroll
   for (int i = 0; i < kEach * kEach; ++i) {
     const int y = row + i / kEach, x = column + i % kEach;
-    const float value[1] = {sums[i / kEach][i % kEach]};
+    float value[1] = {0};
+    if constexpr (!gradient) {
+      if (g.bias.data != nullptr && x < tile.columns) g.bias.load<1>(tile.bias + x, value);
+    }
+    value[0] += sums[i / kEach][i % kEach];
     if (y < tile.rows && x < tile.columns) g.out.store(tile.out + y * stride + x, value);
   }
 }
@@ -383,11 +408,13 @@ void multiply(const Grouped& g, std::initializer_list<View> factors, const View&
 
 void execute(const GroupedMatmul& op, const Frame& frame) {
   const View a = frame.view(op, op.a), b = frame.view(op, op.b), out = frame.view(op, op.out);
+  const View bias = frame.view(op, op.bias);
   const Routes routes = routes_of(op, frame.view(op, op.routes));
+  FPDT_ASSERT(!present(bias) || bias.elements >= op.experts * op.n);
   FPDT_ASSERT(a.elements >= routes.pairs * op.k && b.elements >= op.experts * op.n * op.k);
   FPDT_ASSERT(out.elements >= routes.pairs * op.n);
-  const Grouped g{routes, source<Any>(a), source<Any>(b), sink<Any>(out),
-                  op.n,   op.k,           op.transpose_b};
+  const Grouped g{routes,         source<Any>(a), source<Any>(b), source<Any>(bias),
+                  sink<Any>(out), op.n,           op.k,           op.transpose_b};
   multiply<false>(g, {a, b}, out, frame, [&](std::int64_t side) {
     return mul(routes.pairs / side + op.experts, div_ceil(op.n, side));
   });
@@ -398,7 +425,7 @@ void execute(const GroupedGradient& op, const Frame& frame) {
   const Routes routes = routes_of(op, frame.view(op, op.routes));
   FPDT_ASSERT(dy.elements >= routes.pairs * op.n && x.elements >= routes.pairs * op.k);
   FPDT_ASSERT(sum.dtype == Dtype::f32 && sum.elements >= op.experts * op.n * op.k);
-  const Grouped g{routes, source<Any>(dy), source<Any>(x), sink<Any>(sum), op.n, op.k, false};
+  const Grouped g{routes, source<Any>(dy), source<Any>(x), {}, sink<Any>(sum), op.n, op.k, false};
   multiply<true>(g, {dy, x}, sum, frame, [&](std::int64_t side) {
     return mul(op.experts, mul(div_ceil(op.n, side), div_ceil(op.k, side)));
   });

@@ -144,10 +144,17 @@ __device__ __forceinline__ float gelu_slope(float x) {
 template <ActivationKind kind>
 constexpr bool kGated = inputs_of(kind) == 2;
 
+constexpr auto kLimit = static_cast<float>(kClampLimit);
+constexpr auto kRate = static_cast<float>(kClampRate);
+
 // What a gated kind makes of a gate.
 template <ActivationKind kind>
 __device__ __forceinline__ float gated(float gate) {
   if constexpr (kind == ActivationKind::swiglu) return gate * sigmoid(gate);
+  if constexpr (kind == ActivationKind::clamped_swiglu) {
+    const float least = fminf(gate, kLimit);
+    return least * sigmoid(kRate * least);
+  }
   return gate * gelu_weight<ActivationKind::gelu_tanh>(gate);
 }
 template <ActivationKind kind>
@@ -156,7 +163,25 @@ __device__ __forceinline__ float gated_slope(float gate) {
     const float weight = sigmoid(gate);
     return weight + gate * weight * (1.0F - weight);
   }
+  if constexpr (kind == ActivationKind::clamped_swiglu) {
+    if (gate > kLimit) return 0.0F;
+    const float weight = sigmoid(kRate * gate);
+    return weight + kRate * gate * weight * (1.0F - weight);
+  }
   return gelu_slope<ActivationKind::gelu_tanh>(gate);
+}
+
+// What multiplies that, and its slope.
+template <ActivationKind kind>
+__device__ __forceinline__ float factor_of(float up) {
+  if constexpr (kind == ActivationKind::clamped_swiglu) {
+    return fminf(fmaxf(up, -kLimit), kLimit) + 1.0F;
+  }
+  return up;
+}
+template <ActivationKind kind>
+__device__ __forceinline__ float factor_slope(float up) {
+  return kind == ActivationKind::clamped_swiglu && fabsf(up) > kLimit ? 0.0F : 1.0F;
 }
 
 // bf16: gated kinds read 4 and write 2 bytes per element of y, gelu 2 and 2. In the time of 6 bytes
@@ -171,7 +196,7 @@ __global__ void activation(Source<T> x, Sink<T> y, std::int64_t rows, std::int64
       x.template load<N>(at, gate);
       x.template load<N>(at + width, up);
 #pragma unroll
-      for (int i = 0; i < N; ++i) out[i] = gated<kind>(gate[i]) * up[i];
+      for (int i = 0; i < N; ++i) out[i] = gated<kind>(gate[i]) * factor_of<kind>(up[i]);
     } else {
       x.template load<N>(row * width + column, out);
 #pragma unroll
@@ -196,8 +221,8 @@ __global__ void activation_backward(Source<T> x, Source<T> dy, Sink<T> dx, std::
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const float value = gated<kind>(gate[i]);
-        gate[i] = slope[i] * up[i] * gated_slope<kind>(gate[i]);
-        up[i] = slope[i] * value;
+        gate[i] = slope[i] * factor_of<kind>(up[i]) * gated_slope<kind>(gate[i]);
+        up[i] = slope[i] * value * factor_slope<kind>(up[i]);
       }
       dx.store(at, gate);
       dx.store(at + width, up);
@@ -223,6 +248,8 @@ void with_kind(ActivationKind kind, F&& f) {
       return f(std::integral_constant<ActivationKind, ActivationKind::gelu_erf>{});
     case ActivationKind::geglu_tanh:
       return f(std::integral_constant<ActivationKind, ActivationKind::geglu_tanh>{});
+    case ActivationKind::clamped_swiglu:
+      return f(std::integral_constant<ActivationKind, ActivationKind::clamped_swiglu>{});
   }
 }
 

@@ -1,6 +1,7 @@
 // Activations and their derivatives, element by element.
 #include "fpdt/reference/activation.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "fpdt/base/assert.h"
@@ -41,11 +42,28 @@ ValueAndSlope gelu(ActivationFamily family, double x) {
 }
 
 bool is_gated(ActivationFamily family) {
-  return family == ActivationFamily::swiglu || family == ActivationFamily::geglu_tanh;
+  return family != ActivationFamily::gelu_tanh && family != ActivationFamily::gelu_erf;
+}
+
+// Of gpt-oss: g sigmoid(1.702 g) of the gate g, at most 7, and u + 1 of up u, between -7 and 7.
+ValueAndSlope clamped_gate(double x) {
+  constexpr double kRate = 1.702;
+  const double g = std::min(x, 7.0);
+  const double sigmoid = 1.0 / (1.0 + std::exp(-kRate * g));
+  return {g * sigmoid, x > 7 ? 0 : sigmoid + kRate * g * sigmoid * (1.0 - sigmoid)};
+}
+ValueAndSlope clamped_up(double x) {
+  return {std::clamp(x, -7.0, 7.0) + 1, x < -7 || x > 7 ? 0.0 : 1.0};
 }
 
 ValueAndSlope gate_of(ActivationFamily family, double x) {
+  if (family == ActivationFamily::clamped_swiglu) return clamped_gate(x);
   return family == ActivationFamily::swiglu ? silu(x) : gelu_tanh(x);
+}
+
+// What multiplies the gate.
+ValueAndSlope up_of(ActivationFamily family, double x) {
+  return family == ActivationFamily::clamped_swiglu ? clamped_up(x) : ValueAndSlope{x, 1};
 }
 
 }  // namespace
@@ -63,7 +81,7 @@ Matrix activation(ActivationFamily family, const Matrix& x, std::size_t width) {
     for (std::size_t i = 0; i < width; ++i) {
       const double gate = x[t * 2 * width + i];
       const double value = x[t * 2 * width + width + i];
-      y[t * width + i] = gate_of(family, gate).value * value;
+      y[t * width + i] = gate_of(family, gate).value * up_of(family, value).value;
     }
   }
   return y;
@@ -84,8 +102,9 @@ Matrix activation_backward(ActivationFamily family, const Matrix& x, const Matri
       const std::size_t gate_index = t * 2 * width + i;
       const std::size_t value_index = gate_index + width;
       const ValueAndSlope gate = gate_of(family, x[gate_index]);
-      dx[gate_index] = dy[t * width + i] * gate.slope * x[value_index];
-      dx[value_index] = dy[t * width + i] * gate.value;
+      const ValueAndSlope up = up_of(family, x[value_index]);
+      dx[gate_index] = dy[t * width + i] * gate.slope * up.value;
+      dx[value_index] = dy[t * width + i] * gate.value * up.slope;
     }
   }
   return dx;

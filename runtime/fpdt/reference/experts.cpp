@@ -50,6 +50,7 @@ Choice choose(const ModelSpec& model, const Matrix& logits) {
 // One expert on one token.
 struct Expert {
   Matrix up, down;  // its matrices
+  Matrix up_bias, down_bias;
   Matrix hidden, act, out;
 };
 
@@ -57,9 +58,13 @@ Expert run(const ModelSpec& model, const Matrix& n, const ExpertWeights& weights
   Expert one;
   one.up = part(weights.up, e, size(model.up_width() * model.hidden));
   one.down = part(weights.down, e, size(model.hidden * model.feed_forward));
-  one.hidden = linear(n, one.up, {}, size(model.hidden));
+  if (!weights.up_bias.empty()) {
+    one.up_bias = part(weights.up_bias, e, size(model.up_width()));
+    one.down_bias = part(weights.down_bias, e, size(model.hidden));
+  }
+  one.hidden = linear(n, one.up, one.up_bias, size(model.hidden));
   one.act = activation(model.activation, one.hidden, size(model.feed_forward));
-  one.out = linear(one.act, one.down, {}, size(model.feed_forward));
+  one.out = linear(one.act, one.down, one.down_bias, size(model.feed_forward));
   return one;
 }
 
@@ -70,7 +75,7 @@ Matrix experts(const ModelSpec& model, const Matrix& n, const ExpertWeights& wei
   Matrix y(n.size());
   for (std::size_t t = 0; t < n.size() / hidden; ++t) {
     const Matrix row = part(n, t, hidden);
-    const Choice choice = choose(model, linear(row, weights.router, {}, hidden));
+    const Choice choice = choose(model, linear(row, weights.router, weights.router_bias, hidden));
     for (std::size_t j = 0; j < choice.chosen.size(); ++j) {
       const Matrix out = run(model, row, weights, choice.chosen[j]).out;
       for (std::size_t i = 0; i < hidden; ++i) y[t * hidden + i] += choice.weights[j] * out[i];
@@ -86,12 +91,18 @@ ExpertGradients experts_backward(const ModelSpec& model, const Matrix& n,
                                  const ExpertWeights& weights, const Matrix& dy,
                                  const Matrix& dbalance) {
   const std::size_t hidden = size(model.hidden);
-  ExpertGradients d{Matrix(n.size()), Matrix(weights.router.size()), Matrix(weights.up.size()),
-                    Matrix(weights.down.size())};
+  const auto like = [](const Matrix& of) { return Matrix(of.size()); };
+  ExpertGradients d{like(n),
+                    like(weights.router),
+                    like(weights.up),
+                    like(weights.down),
+                    like(weights.router_bias),
+                    like(weights.up_bias),
+                    like(weights.down_bias)};
   for (std::size_t t = 0; t < n.size() / hidden; ++t) {
     const Matrix row = part(n, t, hidden);
     const Matrix g = part(dy, t, hidden);
-    const Choice choice = choose(model, linear(row, weights.router, {}, hidden));
+    const Choice choice = choose(model, linear(row, weights.router, weights.router_bias, hidden));
     Matrix dw(choice.p.size());
     double mean = 0;
     for (std::size_t j = 0; j < choice.chosen.size(); ++j) {
@@ -107,6 +118,10 @@ ExpertGradients experts_backward(const ModelSpec& model, const Matrix& n,
           hidden);
       add_part(d.down, e, down.weight);
       add_part(d.up, e, up.weight);
+      if (!d.up_bias.empty()) {
+        add_part(d.up_bias, e, up.bias);
+        add_part(d.down_bias, e, down.bias);
+      }
       add_part(d.n, t, up.x);
       dw[e] = std::inner_product(g.begin(), g.end(), one.out.begin(), 0.0);
       mean += choice.weights[j] * dw[e];
@@ -123,16 +138,18 @@ ExpertGradients experts_backward(const ModelSpec& model, const Matrix& n,
     if (!dbalance.empty()) add_to(dlogits, part(dbalance, t, dlogits.size()));
     const LinearGradients router = linear_backward(row, weights.router, dlogits, hidden);
     add_to(d.router, router.weight);
+    if (!d.router_bias.empty()) add_to(d.router_bias, router.bias);
     add_part(d.n, t, router.x);
   }
   return d;
 }
 
-void Balance::add(const Matrix& n, const Matrix& router) {
+void Balance::add(const Matrix& n, const ExpertWeights& weights) {
   const std::size_t hidden = size(model_.hidden);
   for (std::size_t t = 0; t < labels_.size(); ++t) {
     if (labels_[t] < 0) continue;
-    const Choice choice = choose(model_, linear(part(n, t, hidden), router, {}, hidden));
+    const Choice choice =
+        choose(model_, linear(part(n, t, hidden), weights.router, weights.router_bias, hidden));
     for (const std::size_t e : choice.chosen) loads_[e] += 1;
     add_to(chances_, choice.p);
   }
@@ -150,12 +167,13 @@ double Balance::loss() const {
                : 0;
 }
 
-Matrix Balance::gradient(const Matrix& n, const Matrix& router, double scale) const {
+Matrix Balance::gradient(const Matrix& n, const ExpertWeights& weights, double scale) const {
   const std::size_t hidden = size(model_.hidden), experts = loads_.size();
   Matrix all(labels_.size() * experts);
   for (std::size_t t = 0; t < labels_.size(); ++t) {
     if (labels_[t] < 0) continue;
-    const Choice choice = choose(model_, linear(part(n, t, hidden), router, {}, hidden));
+    const Choice choice =
+        choose(model_, linear(part(n, t, hidden), weights.router, weights.router_bias, hidden));
     const double mean = std::inner_product(choice.p.begin(), choice.p.end(), loads_.begin(), 0.0);
     const double factor = scale * static_cast<double>(experts) / tokens() / tokens();
     for (std::size_t e = 0; e < experts; ++e) {

@@ -12,16 +12,17 @@
 
 namespace fpdt::reference {
 
-// router [X, E], up [X, up_width, E], down [X, E, F].
+// router [X, E], up [X, up_width, E], down [X, E, F]; their biases, [X], [X, up_width] and [X, E],
+// are empty in models without.
 struct ExpertWeights {
-  const Matrix &router, &up, &down;
+  const Matrix &router, &up, &down, &router_bias, &up_bias, &down_bias;
 };
 
 // n [S, E]; returns [S, E].
 Matrix experts(const ModelSpec& model, const Matrix& n, const ExpertWeights& weights);
 
 struct ExpertGradients {
-  Matrix n, router, up, down;
+  Matrix n, router, up, down, router_bias, up_bias, down_bias;
 };
 // `dbalance` [S, X]: the gradient of BalanceLoss with respect to the logits; empty: none.
 ExpertGradients experts_backward(const ModelSpec& model, const Matrix& n,
@@ -36,10 +37,10 @@ class Balance {
   Balance(const ModelSpec& model, const std::vector<std::int32_t>& labels)
       : model_(model), labels_(labels), loads_(size(model.experts)), chances_(loads_.size()) {}
   // A layer's input of the router [S, E].
-  void add(const Matrix& n, const Matrix& router);
+  void add(const Matrix& n, const ExpertWeights& weights);
   [[nodiscard]] double loss() const;
   // Of a layer's logits [S, X], times `scale`.
-  [[nodiscard]] Matrix gradient(const Matrix& n, const Matrix& router, double scale) const;
+  [[nodiscard]] Matrix gradient(const Matrix& n, const ExpertWeights& weights, double scale) const;
 
  private:
   [[nodiscard]] double tokens() const;

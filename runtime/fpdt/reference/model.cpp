@@ -98,9 +98,11 @@ Sight sight_of(const ModelSpec& model, const Parameters& parameters, std::int64_
 }
 
 ExpertWeights expert_weights(const Parameters& parameters, std::int64_t layer) {
-  return {find(parameters, layer_tensor_name(layer, "router.weight")),
-          find(parameters, layer_tensor_name(layer, "up.weight")),
-          find(parameters, layer_tensor_name(layer, "down.weight"))};
+  const auto of = [&](const char* tensor) -> const Matrix& {
+    return find(parameters, layer_tensor_name(layer, tensor));
+  };
+  return {of("router.weight"), of("up.weight"), of("down.weight"),
+          of("router.bias"),   of("up.bias"),   of("down.bias")};
 }
 
 // The input of the second norm.
@@ -217,12 +219,15 @@ Matrix feed_forward_backward(const ModelSpec& model, const Parameters& parameter
   if (model.has_experts()) {
     const ExpertWeights weights = expert_weights(parameters, layer);
     const Matrix dbalance = balanced.balance.has_value()
-                                ? balanced.balance->gradient(r.n2, weights.router, balanced.scale)
+                                ? balanced.balance->gradient(r.n2, weights, balanced.scale)
                                 : Matrix{};
     ExpertGradients d = experts_backward(model, r.n2, weights, dy, dbalance);
     add_to(gradients, name("router.weight"), d.router);
     add_to(gradients, name("up.weight"), d.up);
     add_to(gradients, name("down.weight"), d.down);
+    add_to(gradients, name("router.bias"), d.router_bias);
+    add_to(gradients, name("up.bias"), d.up_bias);
+    add_to(gradients, name("down.bias"), d.down_bias);
     return std::move(d.n);
   }
   const Matrix da =
@@ -309,7 +314,7 @@ Balanced balance_of(const ModelSpec& model, const Parameters& parameters, const 
   if (!(model.balance_loss > 0)) return {};
   Balanced balanced{Balance(model, sample.labels), model.balance_loss * share};
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-    balanced.balance->add(r.layers[size(layer)].n2, expert_weights(parameters, layer).router);
+    balanced.balance->add(r.layers[size(layer)].n2, expert_weights(parameters, layer));
   }
   return balanced;
 }

@@ -20,6 +20,7 @@ Experts::Experts(Context& context, ActivationKind activation, std::int64_t tile)
   up_ = of_pairs("up", model_.up_width());
   act_ = of_pairs("act", width);
   made_ = of_pairs("expert_outputs", model_.hidden);
+  if (model_.bias) bias_terms_ = rows_of_width("expert_bias_terms", tile, experts, Dtype::f32);
   weights_gradient_ = rows_of_width("expert_weights_gradient", tile, active, Dtype::f32);
   logits_gradient_ = rows_of_width("router_logits_gradient", tile, experts, storage_);
   router_gradient_ = rows_of_width("router_gradient", tile, model_.hidden, storage_);
@@ -99,6 +100,7 @@ void Experts::backward(const LayerFrame& frame, const std::string& place, const 
   combine.x = taken.act;
   combine.dx = dact;
   combine.weights = taken.weights;
+  combine.terms = bias_terms(frame, place, dy, rows);
   combine.weighted_x = {weighted, false};
   combine.weighted_dx = {dweighted, false};
   combine.dweights = {dweights, false};
@@ -106,11 +108,13 @@ void Experts::backward(const LayerFrame& frame, const std::string& place, const 
   builder_.emit("dcombine." + place, LaneKind::compute, combine);
 
   gradient("dw_down." + place, "down", taken, dmade, weighted, rows, hidden, width, first);
+  bias_gradient("db_down." + place, "down", taken, dmade, taken.weights, rows, hidden, first);
   const Operand dup = temporary(up_gradient_, pairs(rows));
   builder_.emit(
       "dup." + place, LaneKind::compute,
       ActivationBackward{taken.up, dweighted, {dup, false}, activation_, pairs(rows), width});
   gradient("dw_up." + place, "up", taken, dup, taken.rows, rows, model_.up_width(), hidden, first);
+  bias_gradient("db_up." + place, "up", taken, dup, {}, rows, model_.up_width(), first);
   const Operand drows = temporary(rows_gradient_, pairs(rows));
   product("drows." + place, frame, "up", taken, dup, drows, rows, model_.up_width(), hidden, true);
 
@@ -144,6 +148,7 @@ void Experts::product(const std::string& op, const LayerFrame& frame, const char
   auto product = of_routes<GroupedMatmul>(taken.routes, rows);
   product.a = a;
   product.b = states_.weight(std::string(layer) + ".weight", frame.weights);
+  if (!back) product.bias = optional_weight(std::string(layer) + ".bias", frame.weights);
   product.out = {out, false};
   product.n = back ? in : width;
   product.k = back ? width : in;
@@ -161,6 +166,33 @@ void Experts::gradient(const std::string& op, const char* layer, const Taken& ta
                                   model_.experts * width * in);
   sum.n = width;
   sum.k = in;
+  sum.local_first = first;
+  builder_.emit(op, LaneKind::compute, sum);
+}
+
+Operand Experts::bias_terms(const LayerFrame& frame, const std::string& place, const Operand& dy,
+                            std::int64_t rows) {
+  if (!model_.bias) return {};
+  const Operand terms = temporary(bias_terms_, rows);
+  Matmul product{dy, states_.weight("down.bias", frame.weights), {}, {}, {terms, false}};
+  product.m = rows;
+  product.n = model_.experts;
+  product.k = model_.hidden;
+  product.transpose_b = true;
+  builder_.emit("bias_terms." + place, LaneKind::compute, product);
+  return terms;
+}
+
+void Experts::bias_gradient(const std::string& op, const char* layer, const Taken& taken,
+                            const Operand& dy, const Operand& weights, std::int64_t rows,
+                            std::int64_t width, std::int64_t first) {
+  if (!model_.bias) return;
+  auto sum = of_routes<GroupedSum>(taken.routes, rows);
+  sum.source = dy;
+  sum.weights = weights;
+  sum.sum = states_.gradient_rows(std::string(layer) + ".bias", Version::plus(0), 0,
+                                  model_.experts * width);
+  sum.width = width;
   sum.local_first = first;
   builder_.emit(op, LaneKind::compute, sum);
 }

@@ -38,6 +38,13 @@ class Experts : public LoweringPart {
   void gradient(const std::string& op, const char* layer, const Taken& taken, const Operand& dy,
                 const Operand& x, std::int64_t rows, std::int64_t width, std::int64_t in,
                 std::int64_t first);
+  // What the biases of "down" add to the gradients of weights: dy times each, [rows, X].
+  Operand bias_terms(const LayerFrame& frame, const std::string& place, const Operand& dy,
+                     std::int64_t rows);
+  // Of "<layer>.bias", [X, width], from gradients of pairs, times their weights if there are any.
+  void bias_gradient(const std::string& op, const char* layer, const Taken& taken,
+                     const Operand& dy, const Operand& weights, std::int64_t rows,
+                     std::int64_t width, std::int64_t first);
   [[nodiscard]] Operand labels(std::int64_t first, std::int64_t rows) const {
     return {context_.labels, kMicroBatch, first, rows};
   }
@@ -58,6 +65,7 @@ class Experts : public LoweringPart {
   ActivationKind activation_;
   BufferId logits_, routes_, weights_, rows_, up_, act_, made_;
   BufferId weights_gradient_, logits_gradient_, router_gradient_, rows_gradient_;
+  BufferId bias_terms_ = -1;
   BufferId act_gradient_, weighted_act_, weighted_gradient_, up_gradient_;
 };
 

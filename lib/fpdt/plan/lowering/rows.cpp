@@ -58,6 +58,8 @@ ActivationKind Rows::activation_kind() const {
       return ActivationKind::gelu_erf;
     case ActivationFamily::geglu_tanh:
       return ActivationKind::geglu_tanh;
+    case ActivationFamily::clamped_swiglu:
+      return ActivationKind::clamped_swiglu;
   }
   return {};
 }

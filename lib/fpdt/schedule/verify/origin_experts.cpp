@@ -54,8 +54,10 @@ void OriginRules::rule(const Combine& op) {
 }
 
 void OriginRules::rule(const CombineBackward& op) {
-  const OriginRuns rows = routed(
-      op, {{"x", &op.x, op.width}, {"dx", &op.dx, op.width}, {"weights", &op.weights, op.active}});
+  const OriginRuns rows = routed(op, {{"x", &op.x, op.width},
+                                      {"dx", &op.dx, op.width},
+                                      {"weights", &op.weights, op.active},
+                                      {"terms", &op.terms, op.experts}});
   const OriginRuns pairs = of_tile(rows, op.rows * op.active);
   write(op.weighted_x, pairs, op.width);
   write(op.weighted_dx, pairs, op.width);
@@ -64,6 +66,11 @@ void OriginRules::rule(const CombineBackward& op) {
 
 void OriginRules::rule(const GroupedMatmul& op) {
   write(op.out, of_tile(routed(op, {{"a", &op.a, op.k}}), op.rows * op.active), op.n);
+}
+
+void OriginRules::rule(const GroupedSum& op) {
+  routed(op, {{"source", &op.source, op.width}, {"weights", &op.weights, op.active}});
+  write_unknown(op.sum);
 }
 
 void OriginRules::rule(const GroupedGradient& op) {

@@ -49,6 +49,7 @@ class OriginRules {
   void rule(const CombineBackward& op);
   void rule(const GroupedMatmul& op);
   void rule(const GroupedGradient& op);
+  void rule(const GroupedSum& op);
   void rule(const SplitHeads& op);
   void rule(const JoinHeads& op);
   void rule(const Permute& op);

@@ -265,6 +265,7 @@ void rule(ShapeTerms& t, const CombineBackward& op) {
   t.reads("x", op.x, pairs);
   t.reads("dx", op.dx, pairs);
   t.reads("weights", op.weights, elements_of({op.rows, op.active}), Types::f32);
+  t.may_read("terms", op.terms, elements_of({op.rows, op.experts}), Types::f32);
   t.writes("weighted_x", op.weighted_x, pairs);
   t.writes("weighted_dx", op.weighted_dx, pairs);
   t.writes("dweights", op.dweights, elements_of({op.rows, op.active}), Types::f32);
@@ -275,6 +276,7 @@ void rule(ShapeTerms& t, const GroupedMatmul& op) {
   t.positive({{"n", op.n}, {"k", op.k}});
   t.reads("a", op.a, elements_of({op.rows, op.active, op.k}));
   t.reads("b", op.b, elements_of({op.experts, op.n, op.k}));
+  t.may_read("bias", op.bias, elements_of({op.experts, op.n}));
   t.writes("out", op.out, elements_of({op.rows, op.active, op.n}));
 }
 
@@ -284,6 +286,14 @@ void rule(ShapeTerms& t, const GroupedGradient& op) {
   t.reads("dy", op.dy, elements_of({op.rows, op.active, op.n}));
   t.reads("x", op.x, elements_of({op.rows, op.active, op.k}));
   t.writes("sum", op.sum, elements_of({op.experts, op.n, op.k}), Types::f32);
+}
+
+void rule(ShapeTerms& t, const GroupedSum& op) {
+  if (!t.routes(op)) return;
+  t.positive({{"width", op.width}});
+  t.reads("source", op.source, elements_of({op.rows, op.active, op.width}));
+  t.may_read("weights", op.weights, elements_of({op.rows, op.active}), Types::f32);
+  t.writes("sum", op.sum, elements_of({op.experts, op.width}), Types::f32);
 }
 
 void rule(ShapeTerms& t, const Fill& op) {

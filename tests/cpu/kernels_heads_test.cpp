@@ -30,15 +30,16 @@ Rotary rotary_of(const HeadShape& s) {
   return rotary;
 }
 
-// As in transformers' `_compute_yarn_parameters`, without its guard for equal ends.
+// As in transformers' `_compute_yarn_parameters`, without its guard for equal ends. It truncates
+// unless exact.
 long double yarn(const Rotary& r, std::int64_t i, long double plain) {
   const auto dimension = [&](double turns) {
     const double wavelength = static_cast<double>(r.original_positions) / (turns * 2 * M_PI);
     return static_cast<double>(r.rotary) * std::log(wavelength) / (2 * std::log(r.theta));
   };
-  const double low = std::max(std::floor(dimension(r.high_factor)), 0.0);
-  const double high =
-      std::min(std::ceil(dimension(r.low_factor)), static_cast<double>(r.rotary - 1));
+  double low = dimension(r.high_factor), high = dimension(r.low_factor);
+  if (r.scaling == ScalingKind::yarn) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0), high = std::min(high, static_cast<double>(r.rotary - 1));
   const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
   return plain / r.factor * ramp + plain * (1 - ramp);
 }
@@ -50,7 +51,9 @@ long double frequency(const Rotary& r, std::int64_t i) {
                -2.0L * static_cast<long double>(i) / static_cast<long double>(r.rotary));
   if (r.factor == 1) return plain;
   if (r.scaling == ScalingKind::linear) return plain / r.factor;
-  if (r.scaling == ScalingKind::yarn) return yarn(r, i, plain);
+  if (r.scaling == ScalingKind::yarn || r.scaling == ScalingKind::yarn_exact) {
+    return yarn(r, i, plain);
+  }
   const long double wavelength = 2 * 3.14159265358979323846L / plain;
   const auto original = static_cast<long double>(r.original_positions);
   if (wavelength < original / r.high_factor) return plain;
@@ -208,6 +211,7 @@ const std::vector<HeadShape>& shapes() {
       {5, 4, 2, 128, 2, 64, 1, Dtype::bf16, true},
       scaled({3, 2, 1, 16, 1, 16, 4}, ScalingKind::linear, 1),
       scaled({3, 2, 1, 64, 1, 64, 4}, ScalingKind::yarn, 1.25),
+      scaled({3, 2, 1, 64, 1, 64, 4}, ScalingKind::yarn_exact, 1.25),
       normed({3, 1, 1, 4, 1, 4}),
       normed({5, 8, 2, 8, 4, 4, 1, Dtype::f32, true}),
       normed({4, 4, 4, 64, 2, 64, 8, Dtype::bf16, true, {3, {4, 0, 1, 4}}}),

@@ -5,9 +5,12 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <gmock/gmock.h>
 #include <map>
+#include <tuple>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -138,6 +141,7 @@ TEST_P(HfFixture, WritesTheSameBytesAsEver) {
       {"gemma2", {"27500438c948cefc", "d341fda70c905ca2"}},
       {"mixtral", {"f1ce004c4d8c9956", "2ee19f333d86f5d4"}},
       {"qwen3_moe", {"829bb251a6a5e7fb", "776fcfb0912ca514"}},
+      {"gpt_oss", {"50eee9bbd3111e4c", "590bb52962124121"}},
       {"gemma3", {"85af7f801d901ada", "2b45dbbae1a28a93"}},
       {"gpt_neox_parallel", {"0b651d605bee447a", "3d58c0c0f09957fe"}}};
   const ModelSpec model = load_model(directory());
@@ -209,10 +213,11 @@ TEST_P(HfFixture, NoticesAFlippedBitOfAnyTensor) {
   }
 }
 
-constexpr std::array kFamilies{"llama",          "llama_linear", "mistral",          "qwen2",
-                               "mistral_window", "qwen3",        "qwen3_windows",    "phi3",
-                               "gemma2",         "gemma3",       "mixtral",          "qwen3_moe",
-                               "gpt2",           "gpt_neox",     "gpt_neox_parallel"};
+constexpr std::array kFamilies{
+    "llama",          "llama_linear", "mistral",       "qwen2",
+    "mistral_window", "qwen3",        "qwen3_windows", "phi3",
+    "gemma2",         "gemma3",       "mixtral",       "qwen3_moe",
+    "gpt_oss",        "gpt2",         "gpt_neox",      "gpt_neox_parallel"};
 
 INSTANTIATE_TEST_SUITE_P(Families, HfFixture, testing::ValuesIn(kFamilies),
                          [](const auto& family) { return std::string(family.param); });
@@ -255,15 +260,93 @@ TEST(HfWeights, ReadsGpt2WithoutItsPrefixAndIgnoresMaskBuffers) {
   }
 }
 
+// A file of one tensor after another, each of zeros unless `bytes_of` says otherwise.
+void write_raw(const std::string& path, const std::vector<SafetensorsEntry>& entries,
+               const std::function<std::string(const SafetensorsEntry&)>& bytes_of) {
+  std::string header, data;
+  for (const SafetensorsEntry& entry : entries) {
+    const std::string bytes = bytes_of(entry);
+    header += fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                          header.empty() ? "{" : ",", entry.name, entry.dtype,
+                          fmt::join(entry.shape, ","), data.size(), data.size() + bytes.size());
+    data += bytes;
+  }
+  header += "}";
+  std::string length;
+  for (std::size_t i = 0; i < 8; ++i) length += static_cast<char>(header.size() >> (8 * i) & 0xFF);
+  write_file_atomically(path, length + header + data);
+}
+
+// gpt-oss as it is published: codes of 4 bits, and an exponent for 32 of them. Every code and
+// several exponents occur, and no place is like its neighbours.
+TEST(HfWeights, DecodesMxfp4) {
+  ModelSpec model = load_model(source_path("tests/fixtures/hf/gpt_oss"));
+  model.hidden = 64;
+  model.feed_forward = 32;
+  model.experts = 3;
+  constexpr std::array<double, 8> kMagnitudes{0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  const auto code = [](std::int64_t element) { return (element * 7 + element / 16) % 16; };
+  const auto exponent = [](std::int64_t block) { return 120 + block * 5 % 11; };
+  std::vector<SafetensorsEntry> entries;
+  for (const TensorSpec& tensor : model_tensors(model)) {
+    const std::vector<HfPiece> pieces = hf_pieces(model, tensor.name);
+    for (const HfPiece* piece : distinct(pieces)) {
+      const auto& shape = piece->hf_shape;
+      if (shape.size() < 3) {
+        entries.push_back({piece->name, "F32", shape});
+        continue;
+      }
+      entries.push_back({piece->name + "_blocks", "U8", {shape[0], shape[2], shape[1] / 32, 16}});
+      entries.push_back({piece->name + "_scales", "U8", {shape[0], shape[2], shape[1] / 32}});
+    }
+  }
+  const ScratchDirectory scratch;
+  write_raw(scratch.file("model.safetensors"), entries, [&](const SafetensorsEntry& entry) {
+    std::string bytes(static_cast<std::size_t>(entry.bytes()), '\0');
+    for (std::int64_t i = 0; i < std::ssize(bytes) && entry.dtype == "U8"; ++i) {
+      const bool blocks = entry.name.ends_with("_blocks");
+      bytes[static_cast<std::size_t>(i)] =
+          static_cast<char>(blocks ? code(2 * i) + 16 * code(2 * i + 1) : exponent(i));
+    }
+    return bytes;
+  });
+  const HfWeights weights = open_weights(scratch.path(), model);
+  for (const auto& [name, rows, width, step] :
+       {std::tuple("layers.1.up.weight", 64, 64, 2), {"layers.1.down.weight", 64, 32, 1}}) {
+    const std::vector<float> found = whole(weights, name);
+    ASSERT_EQ(std::ssize(found), 3 * rows * width);
+    for (std::int64_t i = 0; i < std::ssize(found); ++i) {
+      const std::int64_t expert = i / (rows * width), row = i / width % rows;
+      // Gate rows are the even ones of an expert, up rows the odd ones.
+      const std::int64_t half = rows / 2;
+      const std::int64_t out = step == 1 ? row : row < half ? 2 * row : 2 * (row - half) + 1;
+      const std::int64_t at = (expert * rows + out) * width + i % width;
+      const double sign = code(at) < 8 ? 1 : -1;
+      EXPECT_EQ(static_cast<double>(found[static_cast<std::size_t>(i)]),
+                sign * kMagnitudes[static_cast<std::size_t>(code(at) % 8)] *
+                    std::exp2(exponent(at / 32) - 127))
+          << name << " " << i;
+    }
+    std::vector<float> part(100);
+    weights.read(name, 77, part);
+    EXPECT_EQ(part, std::vector<float>(found.begin() + 77, found.begin() + 177));
+  }
+  model.hidden = 48;
+  EXPECT_THAT(input_error([&] { const HfWeights wrong = open_weights(scratch.path(), model); }),
+              HasSubstr("48 inputs are no whole blocks of 32"));
+}
+
 // What a writer must hold whole is what the planner counts for it.
 TEST(HfPieces, AreInOrderUnlessMemoryIsCounted) {
   for (const char* name : kFamilies) {
     const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
     bool all_in_order = true;
     for (const TensorSpec& tensor : model_tensors(model)) {
-      if (in_order(hf_pieces(model, tensor.name))) continue;
+      const std::vector<HfPiece> pieces = hf_pieces(model, tensor.name);
+      if (in_order(pieces)) continue;
       all_in_order = false;
-      EXPECT_LE(Bytes{4 * tensor.elements()}, reordering_bytes(model)) << tensor.name;
+      const std::int64_t width = tensor.elements() / tensor.shape[0];
+      EXPECT_LE(Bytes{4 * pieces.front().unit * width}, reordering_bytes(model)) << tensor.name;
     }
     EXPECT_EQ(all_in_order, reordering_bytes(model) == Bytes{}) << name;
   }

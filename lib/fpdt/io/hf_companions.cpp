@@ -84,7 +84,9 @@ std::string config_with_dtype(std::string_view text, std::string_view dtype) {
     item.kind = NodeKind::text;
     item.text = word;
   }
-  if (is_there && is_same) return std::string(text);
+  const auto quantised = [](const Node& item) { return item.key == "quantization_config"; };
+  const bool decoded = std::erase_if(root.items, quantised) > 0;
+  if (is_there && is_same && !decoded) return std::string(text);
   if (!is_there) {
     Node& added = root.items.emplace_back();
     added.key = "dtype";

@@ -10,24 +10,24 @@
 
 #include "fpdt/io/hf_reader.h"
 #include "fpdt/io/json.h"
+#include "fpdt/schedule/op.h"
 
 namespace fpdt {
 namespace {
 
-constexpr std::array<std::string_view, 12> kTypes{"gpt2",   "gpt_neox",    "llama",   "mistral",
-                                                  "qwen2",  "qwen3",       "phi3",    "gemma2",
-                                                  "gemma3", "gemma3_text", "mixtral", "qwen3_moe"};
+constexpr std::array<std::string_view, 13> kTypes{
+    "gpt2",   "gpt_neox", "llama",       "mistral", "qwen2",     "qwen3",  "phi3",
+    "gemma2", "gemma3",   "gemma3_text", "mixtral", "qwen3_moe", "gpt_oss"};
 
 // Model types that users will try, with the reason why they are refused.
 struct ForeignType {
   std::string_view start, why;
 };
-constexpr std::array<ForeignType, 12> kForeignTypes{{
+constexpr std::array<ForeignType, 11> kForeignTypes{{
     {"qwen2_moe", "shared experts are not supported"},
     {"olmoe", "its norm of all heads together is not supported"},
     {"qwen3_next", "linear attention is not supported"},
     {"deepseek", "latent attention is not supported"},
-    {"gpt_oss", "attention sinks are not supported"},
     {"llama4", "chunked attention is not supported"},
     {"gemma", "only Gemma 2 and 3 are supported"},
     {"phi", "its experts or its biases are not supported"},
@@ -175,6 +175,76 @@ void read_experts(ConfigReader& config, bool qwen, ModelSpec& model) {
   if (dense != nullptr && (dense->kind != NodeKind::list || !dense->items.empty())) {
     config.refuse("mlp_only_layers", "layers without experts are not supported, expected none");
   }
+}
+
+// Its weights may be in MXFP4, which the reader of weights decodes.
+void read_quantization(ConfigReader& config) {
+  const Node* quantization = config.find("quantization_config");
+  if (quantization == nullptr || quantization->kind == NodeKind::null) return;
+  const Node* method = quantization->find("quant_method");
+  if (method == nullptr || method->text != "mxfp4") {
+    return config.refuse("quantization_config", "only mxfp4 is supported");
+  }
+  config.note("weights in MXFP4 are decoded, and saved without quantisation");
+}
+
+// Attention with sinks, in every other layer with a window, and experts with biases.
+void read_gpt_oss(ConfigReader& config, ModelSpec& model) {
+  model.family = Family::llama;
+  model.hidden = config.size("hidden_size", std::int64_t{2880});
+  model.layers = config.size("num_hidden_layers", std::int64_t{36});
+  model.heads = config.size("num_attention_heads", std::int64_t{64});
+  model.kv_heads = config.size("num_key_value_heads", std::int64_t{8});
+  model.head_dim = config.size("head_dim", std::int64_t{64});
+  model.feed_forward = config.size("intermediate_size", std::int64_t{2880});
+  model.vocabulary = config.size("vocab_size", std::int64_t{201088});
+  model.experts = config.size("num_local_experts", std::int64_t{128});
+  model.active_experts = config.size("num_experts_per_tok", std::int64_t{4});
+  if (config.value("experts_per_token", model.active_experts) != model.active_experts) {
+    config.refuse("experts_per_token", "disagrees with num_experts_per_tok");
+  }
+  const double balance = config.value("router_aux_loss_coef", 0.001);
+  if (config.value("output_router_logits", false)) model.balance_loss = balance;
+  model.norm = NormFamily::rms;
+  model.norm_epsilon = config.value("rms_norm_eps", 1e-5);
+  model.activation = ActivationFamily::clamped_swiglu;
+  check_activation(config, "hidden_act", config.value("hidden_act", std::string("silu")), "silu");
+  for (const auto& [key, wanted] :
+       {std::pair("swiglu_alpha", kClampRate), {"swiglu_limit", kClampLimit}}) {
+    if (config.value(key, wanted) != wanted) {
+      config.refuse(key, fmt::format("only {} is supported", wanted));
+    }
+  }
+  model.qkv_bias = model.bias = model.sinks = true;
+  config.require("attention_bias", true, true);
+  model.tied_embeddings = config.value("tie_word_embeddings", false);
+  config.dropout("attention_dropout", 0);
+  config.find("initial_context_length");  // of the scaling, which says it as well
+  RotarySpec yarn;
+  yarn.scaling = RotaryScaling::yarn_exact;
+  yarn.factor = 32;
+  yarn.high_frequency_factor = 32;
+  yarn.original_positions = 4096;
+  yarn.magnitude = 0.1 * std::log(yarn.factor) + 1;
+  RotarySpec& rotary = model.kinds.front().rotary;
+  rotary = read_rotary(config, {.standard_theta = 150000});
+  if (!config.has("rope_scaling") && !config.has("rope_parameters")) {
+    yarn.theta = rotary.theta;
+    yarn.fraction = rotary.fraction;
+    rotary = yarn;
+  }
+  if (rotary.fraction != 1) {
+    config.refuse("partial_rotary_factor", "gpt_oss turns whole heads, expected 1");
+  }
+  read_quantization(config);
+  const std::int64_t window = config.value("sliding_window", std::int64_t{128});
+  if (window < 1) return config.refuse("sliding_window", "expected a number of tokens");
+  if (model.layers < 1 || model.layers > kLayersMost) return;  // `check` refuses it
+  std::vector<bool> windowed = read_layer_types(config, model);
+  for (std::int64_t layer = std::ssize(windowed); layer < model.layers; ++layer) {
+    windowed.push_back(layer % 2 == 0);
+  }
+  set_kinds(model, windowed, window);
 }
 
 // llama, mistral, phi3, qwen2 and qwen3 differ only in defaults, biases, norms of heads, windows
@@ -401,6 +471,8 @@ ModelSpec parse_hf_config(std::string_view text, std::string_view file_name,
   } else if (type.starts_with("gemma3") || type == "gemma2") {
     read_gemma(config, type == "gemma2", model);
     if (type == "gemma3") config.note("planned for the text alone, without images");
+  } else if (type == "gpt_oss") {
+    read_gpt_oss(config, model);
   } else if (std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end()) {
     read_llama(config, type, model);
   } else {

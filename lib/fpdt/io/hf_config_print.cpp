@@ -19,6 +19,11 @@ bool has_one_window(const ModelSpec& model) {
          (first.window == 0 || model.kinds.back().window == 0);
 }
 
+// Of layers that see one, or 0.
+std::int64_t window_of(const ModelSpec& model) {
+  return std::max(model.kinds.front().window, model.kinds.back().window);
+}
+
 // Without what only Gemma has, and without sinks.
 bool is_plain(const ModelSpec& model) {
   return model.family != Family::gemma && !model.post_norms && !model.sinks &&
@@ -46,10 +51,24 @@ bool is_qwen_moe(const ModelSpec& model) {
          model.kinds.front().window == 0;
 }
 
+// Experts with biases, of a clamped activation, in layers whose attention has sinks.
+bool is_gpt_oss(const ModelSpec& model) {
+  return model.family == Family::llama && has_one_window(model) && window_of(model) > 0 &&
+         model.norm == NormFamily::rms && model.activation == ActivationFamily::clamped_swiglu &&
+         model.has_experts() && model.normalised_experts && model.sinks && model.bias &&
+         model.qkv_bias && !model.qk_norm && model.attention_scale == 0 &&
+         model.attention_cap == 0 && model.logits_cap == 0 && model.embedding_scale == 1 &&
+         model.learned_positions == 0 && model.kinds.front().rotary.fraction == 1;
+}
+
+bool is_yarn(const RotarySpec& rotary) {
+  return rotary.scaling == RotaryScaling::yarn || rotary.scaling == RotaryScaling::yarn_exact;
+}
+
 // Phi stores the projections of Llama side by side. transformers takes its yarn for longrope.
 bool is_phi(const ModelSpec& model) {
   const RotarySpec& rotary = model.kinds.front().rotary;
-  if (rotary.magnitude != 1 || (rotary.factor != 1 && rotary.scaling == RotaryScaling::yarn)) {
+  if (rotary.magnitude != 1 || (rotary.factor != 1 && is_yarn(rotary))) {
     return false;
   }
   return model.family == Family::phi && model.kinds.size() == 1 && !model.qk_norm &&
@@ -95,8 +114,7 @@ constexpr std::int64_t kPositions = 1 << 20;
 // Among the scalings that transformers knows, only yarn has a magnitude. With a factor of 1 the
 // scalings differ in nothing else.
 void require_magnitude(const ModelSpec& model, const RotarySpec& rotary) {
-  if (rotary.fraction == 0 || rotary.magnitude == 1 || rotary.factor == 1 ||
-      rotary.scaling == RotaryScaling::yarn) {
+  if (rotary.fraction == 0 || rotary.magnitude == 1 || rotary.factor == 1 || is_yarn(rotary)) {
     return;
   }
   throw InputError(
@@ -107,7 +125,7 @@ void require_magnitude(const ModelSpec& model, const RotarySpec& rotary) {
 
 void add_scaling(Config& config, const RotarySpec& rotary) {
   if (rotary.factor == 1 && rotary.magnitude == 1) return;
-  const bool yarn = rotary.scaling == RotaryScaling::yarn || rotary.magnitude != 1;
+  const bool yarn = is_yarn(rotary) || rotary.magnitude != 1;
   Config& scaling = config["rope_scaling"];
   scaling["rope_type"] = word(yarn ? RotaryScaling::yarn : rotary.scaling);
   scaling["factor"] = rotary.factor;
@@ -115,6 +133,7 @@ void add_scaling(Config& config, const RotarySpec& rotary) {
     scaling["beta_slow"] = rotary.low_frequency_factor;
     scaling["beta_fast"] = rotary.high_frequency_factor;
     scaling["attention_factor"] = rotary.magnitude;
+    if (rotary.scaling == RotaryScaling::yarn_exact) scaling["truncate"] = false;
   } else if (rotary.scaling == RotaryScaling::llama3) {
     scaling["low_freq_factor"] = rotary.low_frequency_factor;
     scaling["high_freq_factor"] = rotary.high_frequency_factor;
@@ -122,11 +141,6 @@ void add_scaling(Config& config, const RotarySpec& rotary) {
   if (yarn || rotary.scaling != RotaryScaling::linear) {
     scaling["original_max_position_embeddings"] = rotary.original_positions;
   }
-}
-
-// Of layers that see one, or 0.
-std::int64_t window_of(const ModelSpec& model) {
-  return std::max(model.kinds.front().window, model.kinds.back().window);
 }
 
 void add_layer_types(Config& config, const ModelSpec& model) {
@@ -164,12 +178,15 @@ Config common_config(const ModelSpec& model, std::string_view type, std::string_
           {"max_position_embeddings", kPositions}};
 }
 
-void add_experts(Config& config, const ModelSpec& model) {
+void add_balance(Config& config, const ModelSpec& model) {
   config["num_experts_per_tok"] = model.active_experts;
-  if (model.balance_loss > 0) {
-    config["router_aux_loss_coef"] = model.balance_loss;
-    config["output_router_logits"] = true;
-  }
+  if (!(model.balance_loss > 0)) return;
+  config["router_aux_loss_coef"] = model.balance_loss;
+  config["output_router_logits"] = true;
+}
+
+void add_experts(Config& config, const ModelSpec& model) {
+  add_balance(config, model);
   if (is_mixtral(model)) {
     config["num_local_experts"] = model.experts;
     const std::int64_t window = model.kinds.front().window;
@@ -203,6 +220,20 @@ Config llama_config(const ModelSpec& model) {
   } else {
     add_windows(config, model, type);
   }
+  return config;
+}
+
+Config gpt_oss_config(const ModelSpec& model) {
+  Config config = common_config(model, "gpt_oss", "GptOss");
+  config["num_local_experts"] = model.experts;
+  add_balance(config, model);
+  config["rope_theta"] = model.kinds.front().rotary.theta;
+  add_scaling(config, model.kinds.front().rotary);
+  // Without a scaling transformers takes its own.
+  if (!config.contains("rope_scaling")) config["rope_scaling"] = {{"rope_type", "default"}};
+  config["attention_bias"] = true;
+  config["sliding_window"] = window_of(model);
+  add_layer_types(config, model);
   return config;
 }
 
@@ -280,6 +311,8 @@ Config family_config(const ModelSpec& model) {
     case HfFamily::mixtral:
     case HfFamily::qwen3_moe:
       return llama_config(model);
+    case HfFamily::gpt_oss:
+      return gpt_oss_config(model);
     case HfFamily::phi3:
       return phi_config(model);
     case HfFamily::gemma2:
@@ -302,6 +335,7 @@ HfFamily hf_family(const ModelSpec& model) {
     if (is_mixtral(model)) return HfFamily::mixtral;
     if (is_qwen_moe(model)) return HfFamily::qwen3_moe;
   }
+  if (is_gpt_oss(model)) return HfFamily::gpt_oss;
   if (is_llama(model) && is_phi(model) && !model.has_experts()) return HfFamily::phi3;
   if (is_gemma(model) && !model.has_experts())
     return model.qk_norm ? HfFamily::gemma3 : HfFamily::gemma2;
@@ -317,7 +351,8 @@ HfFamily hf_family(const ModelSpec& model) {
       "qwen2 and qwen3 "
       "(rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), mixtral "
       "(with experts of normalised weights, no norms of heads), qwen3_moe (with experts, norms of "
-      "heads, no windows), gemma2 and gemma3 "
+      "heads, no windows), gpt_oss (sinks, windows, experts of normalised weights, clamped_swiglu, "
+      "biases), gemma2 and gemma3 "
       "(windows, geglu_tanh, post norms, scaled embeddings, soft caps or norms of heads), gpt2 "
       "(layer norm, gelu, biases, learned positions), gpt_neox (layer norm, gelu, "
       "biases, rotary)",

@@ -52,42 +52,73 @@ void HfModelWriter::write(std::span<const float> values) {
     } else if (in_order(pieces)) {
       writer_.write_f32(piece);
     } else {
-      waiting_.reserve(index(tensor.elements()));
-      waiting_.insert(waiting_.end(), piece.begin(), piece.end());
+      collect(pieces, piece);
     }
     values = values.subspan(piece.size());
     written_ += std::ssize(piece);
     if (written_ < tensor.elements()) continue;
-    if (!waiting_.empty()) write_permuted();
     ++current_;
     written_ = 0;
   }
 }
 
-// Writes the current tensor, which is complete, and forgets it.
-void HfModelWriter::write_permuted() {
-  const std::vector<float> ours = std::move(waiting_);
-  waiting_ = {};
+// Collects the rows of a unit, writes them when they are complete, and forgets them.
+void HfModelWriter::collect(const std::vector<HfPiece>& pieces, std::span<const float> values) {
   const TensorSpec& tensor = tensors_[current_];
-  std::vector<HfPiece> pieces = hf_pieces(model_, tensor.name);
-  const std::int64_t width = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
-  if (pieces.front().transposed) {
-    std::vector<float> run;
-    for (std::int64_t i = 0; i < width; ++i) {
-      for (std::int64_t first = 0; first < tensor.shape[0]; first += kRunElements) {
-        run.resize(index(std::min(tensor.shape[0] - first, kRunElements)));
-        for (std::int64_t j = 0; j < std::ssize(run); ++j) {
-          run[index(j)] = ours[index((first + j) * width + i)];
-        }
-        writer_.write_f32(run);
-      }
-    }
-    return;
+  const std::int64_t width = tensor.elements() / tensor.shape[0];
+  const std::int64_t unit = pieces.front().unit * width;
+  std::int64_t begin = written_ - written_ % unit;  // of the unit
+  waiting_.reserve(index(unit));
+  while (!values.empty()) {
+    const auto part = values.first(std::min(values.size(), index(unit) - waiting_.size()));
+    waiting_.insert(waiting_.end(), part.begin(), part.end());
+    values = values.subspan(part.size());
+    if (std::ssize(waiting_) < unit) return;
+    write_permuted(pieces, begin / width, width);
+    waiting_.clear();
+    begin += unit;
   }
-  std::sort(pieces.begin(), pieces.end(),
-            [](const HfPiece& a, const HfPiece& b) { return a.hf_row < b.hf_row; });
-  for (const HfPiece& piece : pieces) {
-    writer_.write_f32(std::span(ours).subspan(index(piece.row * width), index(piece.rows * width)));
+  if (begin == tensor.elements()) waiting_ = {};
+}
+
+// Writes the unit that begins with row `first`.
+void HfModelWriter::write_permuted(const std::vector<HfPiece>& pieces, std::int64_t first,
+                                   std::int64_t width) {
+  // Where our rows are theirs, and which of our elements is the next of theirs.
+  std::vector<float> theirs;
+  const std::int64_t origin = first * width;
+  const auto elements = std::ssize(waiting_);
+  for (std::int64_t begin = 0; begin < elements; begin += kRunElements) {
+    const std::int64_t end = std::min(elements, begin + kRunElements);
+    theirs.assign(index(end - begin), 0);
+    for (const HfPiece& piece : pieces) {
+      if (piece.row < first || piece.row >= first + piece.unit) continue;
+      place(piece, {begin, end, origin, first, width}, theirs);
+    }
+    writer_.write_f32(theirs);
+  }
+}
+
+// Copies the elements of a piece that lie in a range of the unit.
+void HfModelWriter::place(const HfPiece& piece, const Range& range,
+                          std::vector<float>& theirs) const {
+  const std::int64_t at = piece.offset - range.origin;  // of the piece's first element in the unit
+  const bool transposed = piece.column_step > piece.row_step;
+  const std::int64_t outer = transposed ? range.width : piece.rows;
+  const std::int64_t inner = transposed ? piece.rows : range.width;
+  const std::int64_t outer_step = transposed ? piece.column_step : piece.row_step;
+  const std::int64_t inner_step = transposed ? piece.row_step : piece.column_step;
+  for (std::int64_t o = 0; o < outer; ++o) {
+    const std::int64_t line = at + o * outer_step;
+    if (line + (inner - 1) * inner_step < range.begin || line >= range.end) continue;
+    const std::int64_t from = div_ceil(std::max<std::int64_t>(range.begin - line, 0), inner_step);
+    const std::int64_t to = std::min(inner, div_ceil(range.end - line, inner_step));
+    for (std::int64_t i = from; i < to; ++i) {
+      const std::int64_t row = piece.row - range.first + (transposed ? i : o);
+      const std::int64_t column = transposed ? o : i;
+      theirs[index(line + i * inner_step - range.begin)] =
+          waiting_[index(row * range.width + column)];
+    }
   }
 }
 

@@ -7,14 +7,15 @@
 #include <string_view>
 #include <vector>
 
+#include "fpdt/io/hf_weights.h"
 #include "fpdt/io/safetensors_writer.h"
 #include "fpdt/spec/model.h"
 
 namespace fpdt {
 
 // Writes config.json and the weights into an existing directory. Takes all tensors of
-// `model_tensors` in order, in pieces. Holds a tensor whole only if its rows are stored in another
-// order.
+// `model_tensors` in order, in pieces. Holds rows of a tensor (HfPiece::unit) only if they are stored
+// in another order.
 class HfModelWriter {
  public:
   // dtype is "F32" or "BF16". `config` is the text of the model's original config.json, whose keys
@@ -28,14 +29,21 @@ class HfModelWriter {
   std::vector<std::uint64_t> commit() { return writer_.commit(); }
 
  private:
-  void write_permuted();
+  // Elements [begin, end) of a unit, whose first element is `origin` and whose rows of `width`
+  // begin with row `first`.
+  struct Range {
+    std::int64_t begin, end, origin, first, width;
+  };
+  void collect(const std::vector<HfPiece>& pieces, std::span<const float> values);
+  void write_permuted(const std::vector<HfPiece>& pieces, std::int64_t first, std::int64_t width);
+  void place(const HfPiece& piece, const Range& range, std::vector<float>& theirs) const;
 
   ModelSpec model_;
   std::vector<TensorSpec> tensors_;
   ShardedWriter writer_;
   std::size_t current_ = 0;
   std::int64_t written_ = 0;    // elements of the current tensor
-  std::vector<float> waiting_;  // of the current tensor, if its rows are stored in another order
+  std::vector<float> waiting_;  // of the current unit, if its rows are stored in another order
 };
 
 }  // namespace fpdt

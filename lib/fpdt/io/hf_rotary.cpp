@@ -76,9 +76,7 @@ class ScalingReader {
     optional("mscale_all_dim", mscale_all_dim);
     rotary.magnitude = yarn_magnitude(rotary.factor, mscale, mscale_all_dim);
     optional("attention_factor", rotary.magnitude);
-    if (optional("truncate", truncate) && !truncate) {
-      config_.refuse(key_, "truncate: only true is supported");
-    }
+    if (optional("truncate", truncate) && !truncate) rotary.scaling = RotaryScaling::yarn_exact;
     read_original(rotary);
   }
   // The original context length: given beside the map, in it, or as all positions.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstddef>
 #include <set>
 #include <utility>
 
@@ -49,7 +51,7 @@ struct NameRow {
 };
 // Names of tensors with the same contents, except that GPT-2 transposes (Conv1D); llama splits qkv
 // and up.
-constexpr std::array<NameRow, 13> kNames{{
+constexpr std::array<NameRow, 14> kNames{{
     {"embed", "model.embed_tokens", "transformer.wte", "gpt_neox.embed_in"},
     {"positions", "", "transformer.wpe", ""},
     {"final_norm", "model.norm", "transformer.ln_f", "gpt_neox.final_layer_norm"},
@@ -60,6 +62,7 @@ constexpr std::array<NameRow, 13> kNames{{
      "gpt_neox.layers.{}.attention.query_key_value"},
     {"q_norm", "model.layers.{}.self_attn.q_norm", "", ""},
     {"k_norm", "model.layers.{}.self_attn.k_norm", "", ""},
+    {"sinks", "model.layers.{}.self_attn.sinks", "", ""},
     {"out", "model.layers.{}.self_attn.o_proj", "transformer.h.{}.attn.c_proj",
      "gpt_neox.layers.{}.attention.dense"},
     {"norm2", "model.layers.{}.post_attention_layernorm", "transformer.h.{}.ln_2",
@@ -78,6 +81,13 @@ struct ExpertNames {
 constexpr ExpertNames kMixtralNames{"block_sparse_moe.experts", "w1", "w3", "w2"};
 constexpr ExpertNames kQwenNames{"mlp.experts", "gate_proj", "up_proj", "down_proj"};
 
+// MXFP4 (OCP Microscaling Formats 1.0): blocks of 32 numbers of 4 bits, with an exponent each. A
+// byte has two neighbours, the first in its lower half.
+constexpr std::string_view kBlocks = "_blocks", kScales = "_scales";
+constexpr std::int64_t kBlock = 32;
+constexpr std::array<float, 16> kFp4{0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
+                                     -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
+
 // The names of Gemma that are not Llama's.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kGemmaNames{{
     {"out_norm", "model.layers.{}.post_attention_layernorm"},
@@ -91,6 +101,9 @@ std::string hf_name(HfFamily family, const TensorName& name) {
   for (const auto& [part, pattern] : kGemmaNames) {
     if (!is_gemma(family) || part != name.part) continue;
     return fmt::format(fmt::runtime(pattern), name.layer);
+  }
+  if (family == HfFamily::gpt_oss && name.part == "router") {
+    return fmt::format("model.layers.{}.mlp.router", name.layer);
   }
   if (family == HfFamily::mixtral && name.part == "router") {
     return fmt::format("model.layers.{}.block_sparse_moe.gate", name.layer);
@@ -122,6 +135,18 @@ std::vector<std::int64_t> with_rows(std::vector<std::int64_t> shape, std::int64_
   return shape;
 }
 
+std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
+  std::int64_t product = 1;
+  for (const std::int64_t size : shape) product = mul(product, size);
+  return product;
+}
+
+// Rows that are a whole Hugging Face tensor, in order.
+HfPiece whole_piece(std::string name, const std::vector<std::int64_t>& hf_shape, std::int64_t row,
+                    std::int64_t rows) {
+  return {std::move(name), hf_shape, row, rows, 0, div_exact(elements_of(hf_shape), rows), 1, rows};
+}
+
 // Our rows in order, where each named part is a whole Hugging Face tensor.
 struct Part {
   std::string_view name;
@@ -133,8 +158,8 @@ std::vector<HfPiece> stacked(const std::string& parent, std::string_view kind,
   std::vector<HfPiece> pieces;
   std::int64_t row = 0;
   for (const Part& part : parts) {
-    pieces.push_back({fmt::format("{}.{}.{}", parent, part.name, kind), with_rows(shape, part.rows),
-                      row, 0, part.rows, false});
+    pieces.push_back(whole_piece(fmt::format("{}.{}.{}", parent, part.name, kind),
+                                 with_rows(shape, part.rows), row, part.rows));
     row += part.rows;
   }
   return pieces;
@@ -150,7 +175,7 @@ std::vector<HfPiece> of_experts(const ModelSpec& model, HfFamily family, const T
     const auto add = [&](std::string_view part, std::int64_t rows, std::int64_t width) {
       const std::int64_t row = pieces.empty() ? 0 : pieces.back().row + pieces.back().rows;
       pieces.push_back(
-          {fmt::format("{}.{}.{}", parent, part, name.kind), {rows, width}, row, 0, rows, false});
+          whole_piece(fmt::format("{}.{}.{}", parent, part, name.kind), {rows, width}, row, rows));
     };
     if (name.part == "up") {
       add(names.gate, model.feed_forward, model.hidden);
@@ -162,15 +187,37 @@ std::vector<HfPiece> of_experts(const ModelSpec& model, HfFamily family, const T
   return pieces;
 }
 
+// The experts of gpt-oss: all matrices in one tensor, [X, in, out], and all biases in one, [X, out].
+// Outputs of gate and up alternate.
+std::vector<HfPiece> of_gpt_oss(const ModelSpec& model, const TensorName& name) {
+  const bool up = name.part == "up", bias = name.kind == "bias";
+  const std::int64_t out = up ? model.up_width() : model.hidden;
+  const std::int64_t in = bias ? 1 : up ? model.hidden : model.feed_forward;
+  const std::string whole = fmt::format("model.layers.{}.mlp.experts.{}{}", name.layer,
+                                        up ? "gate_up_proj" : "down_proj", bias ? "_bias" : "");
+  std::vector<std::int64_t> shape{model.experts, in, out};
+  if (bias) shape.erase(shape.begin() + 1);
+  const std::int64_t parts = up ? 2 : 1;
+  std::vector<HfPiece> pieces;
+  for (std::int64_t expert = 0; expert < model.experts; ++expert) {
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const std::int64_t rows = out / parts;
+      pieces.push_back({whole, shape, expert * out + part * rows, rows, expert * in * out + part,
+                        parts, bias ? 1 : out, out});
+    }
+  }
+  return pieces;
+}
+
 // GPT-NeoX interleaves q, k and v by head: head x {q, k, v} x D.
 std::vector<HfPiece> interleaved(const ModelSpec& model, const std::string& name,
                                  const std::vector<std::int64_t>& shape) {
   std::vector<HfPiece> pieces;
-  const std::int64_t size = model.head_dim;
+  const std::int64_t size = model.head_dim, width = row_width(shape);
   for (std::int64_t third = 0; third < 3; ++third) {
     for (std::int64_t head = 0; head < model.heads; ++head) {
-      pieces.push_back({name, shape, (third * model.heads + head) * size, (head * 3 + third) * size,
-                        size, false});
+      pieces.push_back({name, shape, (third * model.heads + head) * size, size,
+                        (head * 3 + third) * size * width, width, 1, shape[0]});
     }
   }
   return pieces;
@@ -212,11 +259,12 @@ std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor) 
   const std::string whole = fmt::format("{}.{}", parent, name.kind);
   if (family == HfFamily::phi3 && (name.part == "qkv" || name.part == "up")) {
     const char* fused = name.part == "qkv" ? "qkv_proj" : "gate_up_proj";
-    return {{fmt::format("{}.{}.{}", parent, fused, name.kind), shape, 0, 0, shape[0], false}};
+    return {whole_piece(fmt::format("{}.{}.{}", parent, fused, name.kind), shape, 0, shape[0])};
   }
   if (model.has_experts() && (name.part == "up" || name.part == "down")) {
-    return of_experts(model, family, name);
+    return family == HfFamily::gpt_oss ? of_gpt_oss(model, name) : of_experts(model, family, name);
   }
+  if (name.part == "sinks") return {whole_piece(parent, shape, 0, shape[0])};
   const bool splits = family == HfFamily::llama || is_gemma(family) || model.has_experts();
   if (splits && name.part == "qkv") {
     return stacked(
@@ -229,14 +277,16 @@ std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor) 
   }
   if (family == HfFamily::gpt_neox && name.part == "qkv") return interleaved(model, whole, shape);
   const bool is_conv = family == HfFamily::gpt2 && name.layer >= 0 && shape.size() == 2;
-  if (is_conv) return {{whole, {shape[1], shape[0]}, 0, 0, shape[0], true}};
+  if (is_conv) return {{whole, {shape[1], shape[0]}, 0, shape[0], 0, 1, shape[0], shape[0]}};
   const bool less = is_gemma(family) && name.part.find("norm") != name.part.npos;
-  return {{whole, shape, 0, 0, shape[0], false, less ? 1.0F : 0.0F}};
+  HfPiece piece = whole_piece(whole, shape, 0, shape[0]);
+  if (less) piece.less = 1;
+  return {std::move(piece)};
 }
 
 bool in_order(const std::vector<HfPiece>& pieces) {
   return std::all_of(pieces.begin(), pieces.end(), [](const HfPiece& piece) {
-    return !piece.transposed && piece.rows == piece.hf_shape[0];
+    return piece.column_step == 1 && piece.rows * piece.row_step == elements_of(piece.hf_shape);
   });
 }
 
@@ -263,14 +313,27 @@ HfWeights::HfWeights(SafetensorsSet tensors, const ModelSpec& model)
   for (const TensorSpec& tensor : model_tensors(model)) {
     const std::vector<HfPiece> pieces = hf_pieces(model, tensor.name);
     for (const HfPiece* piece : distinct(pieces)) {
-      const std::string name = stored_name(piece->name);
-      known.insert(name);
-      const SafetensorsEntry* entry = tensors_.find(name);
-      if (entry == nullptr) {
-        wrong(name, "missing");
-      } else if (entry->shape != piece->hf_shape) {
-        wrong(name, fmt::format("expected shape [{}], found [{}]", fmt::join(piece->hf_shape, ", "),
+      const auto expect = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
+        known.insert(name);
+        const SafetensorsEntry* entry = tensors_.find(name);
+        if (entry == nullptr) return wrong(name, "missing");
+        if (entry->shape == shape) return;
+        wrong(name, fmt::format("expected shape [{}], found [{}]", fmt::join(shape, ", "),
                                 fmt::join(entry->shape, ", ")));
+      };
+      const std::string name = stored_name(piece->name);
+      if (!is_mxfp4(*piece)) {
+        expect(name, piece->hf_shape);
+        continue;
+      }
+      // Their rows are outputs.
+      const std::int64_t blocks = div_ceil(piece->hf_shape[1], kBlock);
+      std::vector<std::int64_t> shape{piece->hf_shape[0], piece->hf_shape[2], blocks};
+      expect(name + std::string(kScales), shape);
+      shape.push_back(kBlock / 2);
+      expect(name + std::string(kBlocks), shape);
+      if (piece->hf_shape[1] % kBlock != 0) {
+        wrong(name, fmt::format("{} inputs are no whole blocks of {}", piece->hf_shape[1], kBlock));
       }
     }
   }
@@ -287,43 +350,83 @@ std::string HfWeights::stored_name(const std::string& name) const {
   return drop ? name.substr(dropped_prefix_.size()) : name;
 }
 
+bool HfWeights::is_mxfp4(const HfPiece& piece) const {
+  return piece.hf_shape.size() == 3 &&
+         tensors_.find(stored_name(piece.name) + std::string(kBlocks)) != nullptr;
+}
+
 void HfWeights::read(std::string_view tensor, std::int64_t first, std::span<float> values) const {
-  for (const HfPiece& piece : hf_pieces(model_, tensor)) {
-    if (piece.transposed) {
-      read_columns(piece, first, values);
-      continue;
-    }
-    const std::int64_t width = row_width(piece.hf_shape);
+  const std::vector<HfPiece> pieces = hf_pieces(model_, tensor);
+  const TensorName name = split_name(tensor);
+  const std::int64_t width =
+      row_width(tensor_spec(name.layer < 0 ? global_tensors(model_) : layer_tensors(model_),
+                            fmt::format("{}.{}", name.part, name.kind))
+                    .shape);
+  for (const HfPiece& piece : pieces) {
     const std::int64_t begin = std::max(first, piece.row * width);
     const std::int64_t end = std::min(first + std::ssize(values), (piece.row + piece.rows) * width);
     if (begin >= end) continue;
-    const std::string name = stored_name(piece.name);
-    const std::span<float> read = values.subspan(index(begin - first), index(end - begin));
-    tensors_.file_of(name).read_f32(name, begin + (piece.hf_row - piece.row) * width, read);
-    for (float& value : read) value += piece.less;
+    const std::span<float> part = values.subspan(index(begin - first), index(end - begin));
+    read_piece(piece, width, begin - piece.row * width, part);
+    for (float& value : part) value += piece.less;
   }
 }
 
-// Our element (i, j) is element (j, i) of a tensor that is stored transposed. Reads the run of each
-// of its rows that lies in the range.
-void HfWeights::read_columns(const HfPiece& piece, std::int64_t first,
+void HfWeights::read_piece(const HfPiece& piece, std::int64_t width, std::int64_t first,
+                           std::span<float> values) const {
+  if (is_mxfp4(piece)) return read_mxfp4(piece, width, first, values);
+  if (piece.column_step != 1 || piece.row_step != width) {
+    return read_strided(piece, width, first, values);
+  }
+  const std::string name = stored_name(piece.name);
+  tensors_.file_of(name).read_f32(name, piece.offset + first, values);
+}
+
+// Of each column, reads the run of rows that lies in the range.
+void HfWeights::read_strided(const HfPiece& piece, std::int64_t width, std::int64_t first,
                              std::span<float> values) const {
   const std::string name = stored_name(piece.name);
   const SafetensorsFile& file = tensors_.file_of(name);
-  const std::int64_t width = piece.hf_shape[0];  // of our rows
   const std::int64_t end = first + std::ssize(values);
+  const std::int64_t most = kRunElements / piece.row_step;  // rows of a run
   std::vector<float> run;
   for (std::int64_t j = 0; j < width; ++j) {
     // The rows i for which first <= i * width + j < end.
     const std::int64_t i_first = div_ceil(std::max<std::int64_t>(first - j, 0), width);
     const std::int64_t i_end = div_ceil(std::max<std::int64_t>(end - j, 0), width);
-    for (std::int64_t begin = i_first; begin < i_end; begin += kRunElements) {
-      run.resize(index(std::min(i_end - begin, kRunElements)));
-      file.read_f32(name, j * piece.hf_shape[1] + begin, run);
-      for (std::int64_t i = 0; i < std::ssize(run); ++i) {
-        values[index((begin + i) * width + j - first)] = run[index(i)];
+    for (std::int64_t begin = i_first; begin < i_end; begin += most) {
+      const std::int64_t rows = std::min(i_end - begin, most);
+      run.resize(index((rows - 1) * piece.row_step + 1));
+      file.read_f32(name, piece.offset + j * piece.column_step + begin * piece.row_step, run);
+      for (std::int64_t i = 0; i < rows; ++i) {
+        values[index((begin + i) * width + j - first)] = run[index(i * piece.row_step)];
       }
     }
+  }
+}
+
+// Row by row: each is a row of blocks, and a row of their exponents.
+void HfWeights::read_mxfp4(const HfPiece& piece, std::int64_t width, std::int64_t first,
+                           std::span<float> values) const {
+  const std::string blocks = stored_name(piece.name) + std::string(kBlocks);
+  const std::string scales = stored_name(piece.name) + std::string(kScales);
+  const std::int64_t each = width / kBlock;
+  std::vector<std::byte> codes(index(width / 2)), exponents(index(each));
+  // Outputs of all experts, by the first of the piece.
+  const std::int64_t matrix = width * piece.column_step;
+  const std::int64_t origin = piece.offset / matrix * piece.column_step + piece.offset % matrix;
+  for (std::int64_t at = first; at < first + std::ssize(values);) {
+    const std::int64_t row = at / width, column = at % width;
+    const std::int64_t out = origin + row * piece.row_step;
+    tensors_.file_of(blocks).read_bytes(blocks, out * width / 2, codes);
+    tensors_.file_of(scales).read_bytes(scales, out * each, exponents);
+    const std::int64_t count = std::min(width - column, first + std::ssize(values) - at);
+    for (std::int64_t i = column; i < column + count; ++i) {
+      const auto code = std::to_integer<unsigned>(codes[index(i / 2)]) >> (i % 2 * 4) & 0xFU;
+      const int exponent = std::to_integer<int>(exponents[index(i / kBlock)]) - 127;
+      values[index(at - first + i - column)] = std::ldexp(kFp4[code], exponent);
+    }
+    at += count;
   }
 }
 
@@ -332,7 +435,7 @@ void HfWeights::stream(std::string_view tensor, const TensorSink& sink) const {
   if (in_order(pieces)) {
     for (const HfPiece& piece : pieces) {
       const std::string name = stored_name(piece.name);
-      const std::int64_t begin = piece.row * row_width(piece.hf_shape);
+      const std::int64_t begin = piece.row * piece.row_step;
       tensors_.file_of(name).stream_f32(name,
                                         [&](std::int64_t first, std::span<const float> values) {
                                           if (piece.less == 0) return sink(begin + first, values);
@@ -341,8 +444,7 @@ void HfWeights::stream(std::string_view tensor, const TensorSink& sink) const {
     }
     return;
   }
-  const std::int64_t elements =
-      tensors_.find(stored_name(pieces.front().name))->elements();  // all are pieces of this one
+  const std::int64_t elements = elements_of(pieces.front().hf_shape);  // all are pieces of this one
   std::vector<float> values(index(std::min(elements, kStreamElements)));
   for (std::int64_t first = 0; first < elements; first += kStreamElements) {
     const auto piece = std::span(values).first(index(std::min(elements - first, kStreamElements)));
@@ -356,7 +458,14 @@ void HfWeights::verify(std::string_view tensor) const {
   const std::vector<HfPiece> pieces = hf_pieces(model_, tensor);
   for (const HfPiece* const piece : distinct(pieces)) {
     const std::string name = stored_name(piece->name);
-    tensors_.file_of(name).verify(name);
+    if (!is_mxfp4(*piece)) {
+      tensors_.file_of(name).verify(name);
+      continue;
+    }
+    for (const std::string_view part : {kBlocks, kScales}) {
+      const std::string stored = name + std::string(part);
+      tensors_.file_of(stored).verify(stored);
+    }
   }
 }
 

@@ -16,16 +16,18 @@
 
 namespace fpdt {
 
-// Our rows [row, row + rows) are rows [hf_row, hf_row + rows) of the Hugging Face tensor `name`.
-// Transposed: that tensor is stored [in, out], as GPT-2's Conv1D does, and the rows are its
-// columns.
+// Our rows [row, row + rows) lie in the Hugging Face tensor `name`: element (i, j) of them at
+// offset + i * row_step + j * column_step. Transposed where rows are its columns, as in GPT-2's
+// Conv1D and in the experts of gpt-oss; interleaved where rows of several pieces alternate. Of
+// `unit` of our rows, counted from the first, theirs are as many in the same place of the tensor,
+// in another order.
 struct HfPiece {
   std::string name;
   std::vector<std::int64_t> hf_shape;
   std::int64_t row = 0;
-  std::int64_t hf_row = 0;
   std::int64_t rows = 0;
-  bool transposed = false;
+  std::int64_t offset = 0, row_step = 0, column_step = 1;
+  std::int64_t unit = 0;
   float less = 0;  // by which stored values are less: Gemma stores the weights of norms less one
 };
 
@@ -58,7 +60,15 @@ class HfWeights {
 
  private:
   [[nodiscard]] std::string stored_name(const std::string& name) const;
-  void read_columns(const HfPiece& piece, std::int64_t first, std::span<float> values) const;
+  // Elements of our rows that lie in a piece, of `width` each: in order, transposed or
+  // interleaved, or in MXFP4.
+  void read_piece(const HfPiece& piece, std::int64_t width, std::int64_t first,
+                  std::span<float> values) const;
+  void read_strided(const HfPiece& piece, std::int64_t width, std::int64_t first,
+                    std::span<float> values) const;
+  void read_mxfp4(const HfPiece& piece, std::int64_t width, std::int64_t first,
+                  std::span<float> values) const;
+  [[nodiscard]] bool is_mxfp4(const HfPiece& piece) const;
 
   ModelSpec model_;
   SafetensorsSet tensors_;

@@ -305,6 +305,17 @@ void SafetensorsFile::read_f32(std::string_view name, std::int64_t first,
   read(index_of(name), first, values, nullptr);
 }
 
+void SafetensorsFile::read_bytes(std::string_view name, std::int64_t first,
+                                 std::span<std::byte> bytes) const {
+  const std::size_t index = index_of(name);
+  const SafetensorsEntry& entry = entries_[index];
+  if (entry.dtype != "U8") {
+    throw InputError(fmt::format("{}: {}: expected U8, found {}", path(), entry.name, entry.dtype));
+  }
+  FPDT_ASSERT(first >= 0 && first + std::ssize(bytes) <= entry.elements());
+  read_as_stored(file_, offsets_[index] + first, bytes, nullptr);
+}
+
 void SafetensorsFile::stream_f32(std::string_view name, const TensorSink& sink) const {
   const std::size_t index = index_of(name);
   const std::int64_t elements = entries_[index].elements();

@@ -9,6 +9,7 @@
 // header's metadata has 16 digits a tensor, in order of their bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -56,6 +57,8 @@ class SafetensorsFile {
   // Reads elements [first, first + values.size()) of the flat tensor; F32, BF16, F16 and F64
   // convert to f32. Compares no checksum.
   void read_f32(std::string_view name, std::int64_t first, std::span<float> values) const;
+  // Reads bytes [first, first + bytes.size()) of a tensor of U8. Compares no checksum.
+  void read_bytes(std::string_view name, std::int64_t first, std::span<std::byte> bytes) const;
   // Hands the whole tensor to `sink` and then compares its checksum. Throws InputError when its
   // bytes differ from those written.
   void stream_f32(std::string_view name, const TensorSink& sink) const;

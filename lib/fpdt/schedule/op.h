@@ -49,7 +49,7 @@ enum class ActivationKind : std::uint8_t {
   geglu_tanh,
   clamped_swiglu
 };
-enum class ScalingKind : std::uint8_t { llama3, linear, yarn };
+enum class ScalingKind : std::uint8_t { llama3, linear, yarn, yarn_exact };
 enum class Pass : std::uint8_t { forward, recompute, backward };
 
 constexpr auto words_of(NormKind) { return word_list("rms", "layer"); }
@@ -63,7 +63,7 @@ constexpr std::int64_t inputs_of(ActivationKind kind) {
 // Of clamped_swiglu: the largest gate, and the largest magnitude of up; the factor of the gate in
 // its sigmoid.
 inline constexpr double kClampLimit = 7, kClampRate = 1.702;
-constexpr auto words_of(ScalingKind) { return word_list("llama3", "linear", "yarn"); }
+constexpr auto words_of(ScalingKind) { return word_list("llama3", "linear", "yarn", "yarn_exact"); }
 constexpr auto words_of(Pass) { return word_list("forward", "recompute", "backward"); }
 
 // The part of each block that the ops of a kind must cover together. pairs: every pair of query and

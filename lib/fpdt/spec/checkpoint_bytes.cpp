@@ -36,8 +36,9 @@ Bytes loading_bytes(const ModelSpec& model) { return passing_bytes(model, kF32 +
 Bytes saving_bytes(const ModelSpec& model) { return passing_bytes(model, kF32 + kBf16); }
 
 Bytes reordering_bytes(const ModelSpec& model) {
-  const bool reorders = model.family == Family::gpt;
-  return Bytes{reorders ? mul(kF32, most_elements(layer_tensors(model))) : 0};
+  if (model.family == Family::gpt) return Bytes{mul(kF32, most_elements(layer_tensors(model)))};
+  const bool gpt_oss = model.has_experts() && model.bias;
+  return Bytes{gpt_oss ? mul(kF32, mul(model.hidden, model.up_width())) : 0};
 }
 
 }  // namespace fpdt

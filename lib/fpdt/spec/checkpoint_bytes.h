@@ -28,7 +28,8 @@ Bytes loading_bytes(const ModelSpec& model);
 Bytes saving_bytes(const ModelSpec& model);
 
 // The additional bytes of the process that writes: Hugging Face stores the matrices of gpt's layers
-// transposed or interleaved, so that one of them is held whole, in f32. 0 for llama.
+// transposed or interleaved, and so those of gpt-oss's experts, so that one of them is held whole,
+// in f32. 0 for llama.
 Bytes reordering_bytes(const ModelSpec& model);
 
 }  // namespace fpdt

@@ -30,10 +30,14 @@ double yarn_pair(double turns, const RotarySpec& rotary, double dimensions) {
 // transformers/modeling_rope_utils.py, _compute_yarn_parameters.
 double yarn_scaled(double frequency, const RotarySpec& rotary, std::int64_t pair,
                    double dimensions) {
-  const double first =
-      std::max(0.0, std::floor(yarn_pair(rotary.high_frequency_factor, rotary, dimensions)));
-  double last = std::min(dimensions - 1,
-                         std::ceil(yarn_pair(rotary.low_frequency_factor, rotary, dimensions)));
+  double first = yarn_pair(rotary.high_frequency_factor, rotary, dimensions);
+  double last = yarn_pair(rotary.low_frequency_factor, rotary, dimensions);
+  if (rotary.scaling == RotaryScaling::yarn) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(0.0, first);
+  last = std::min(dimensions - 1, last);
   if (first == last) last += 0.001;
   const double ramp = std::clamp((static_cast<double>(pair) - first) / (last - first), 0.0, 1.0);
   return ramp * frequency / rotary.factor + (1 - ramp) * frequency;
@@ -47,6 +51,7 @@ double scaled(double frequency, const RotarySpec& rotary, std::int64_t pair,
     case RotaryScaling::linear:
       return frequency / rotary.factor;
     case RotaryScaling::yarn:
+    case RotaryScaling::yarn_exact:
       return yarn_scaled(frequency, rotary, pair, static_cast<double>(rotary_dim));
   }
   return frequency;

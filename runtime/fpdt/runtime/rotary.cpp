@@ -10,7 +10,7 @@ namespace {
 constexpr double kTurn = 6.283185307179586476925;
 
 // The pairs over which yarn's share falls from 1 to 0: from the pair that turns high_factor times
-// in the original positions to the one that turns low_factor times, rounded outwards.
+// in the original positions to the one that turns low_factor times, rounded outwards unless exact.
 struct YarnRange {
   double first, last;
 
@@ -20,8 +20,10 @@ struct YarnRange {
       const double wavelength = static_cast<double>(rotary.original_positions) / turns;
       return dimensions * std::log(wavelength / kTurn) / (2 * std::log(rotary.theta));
     };
-    first = std::max(0.0, std::floor(pair(rotary.high_factor)));
-    last = std::min(dimensions - 1, std::ceil(pair(rotary.low_factor)));
+    const bool exact = rotary.scaling == ScalingKind::yarn_exact;
+    const double high = pair(rotary.high_factor), low = pair(rotary.low_factor);
+    first = std::max(0.0, exact ? high : std::floor(high));
+    last = std::min(dimensions - 1, exact ? low : std::ceil(low));
     if (first == last) last += 0.001;
   }
 };
@@ -36,7 +38,8 @@ double kept_share(const Rotary& rotary, std::int64_t pair, double frequency) {
     }
     case ScalingKind::linear:
       return 0;
-    case ScalingKind::yarn: {
+    case ScalingKind::yarn:
+    case ScalingKind::yarn_exact: {
       const YarnRange range(rotary);
       const double ramp = (static_cast<double>(pair) - range.first) / (range.last - range.first);
       return 1 - std::clamp(ramp, 0.0, 1.0);

@@ -18,6 +18,8 @@ ScalingKind scaling_kind(RotaryScaling scaling) {
       return ScalingKind::linear;
     case RotaryScaling::yarn:
       return ScalingKind::yarn;
+    case RotaryScaling::yarn_exact:
+      return ScalingKind::yarn_exact;
   }
   return {};
 }

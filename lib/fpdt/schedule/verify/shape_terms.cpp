@@ -181,7 +181,9 @@ bool ShapeTerms::heads(std::int64_t rows, std::int64_t heads, std::int64_t kv_he
            "rotary must be even and at most head_dim");
   constant(rotary.theta > 0 && rotary.factor > 0 && rotary.original_positions > 0,
            "theta, factor and original_positions must be positive");
-  constant(rotary.scaling != ScalingKind::yarn || rotary.theta > 1, "yarn needs theta over 1");
+  const bool yarn =
+      rotary.scaling == ScalingKind::yarn || rotary.scaling == ScalingKind::yarn_exact;
+  constant(!yarn || rotary.theta > 1, "yarn needs theta over 1");
   constant(std::isfinite(rotary.magnitude) && rotary.magnitude > 0, "magnitude must be positive");
   return true;
 }

@@ -92,7 +92,7 @@ TEST(HfConfig, NotesEverySizeThatItLeavesOut) {
   // Complete ones, as transformers writes them, are read in silence.
   for (const char* name : {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3",
                            "qwen3_windows", "phi3", "gemma2", "gemma3", "mixtral", "qwen3_moe",
-                           "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
+                           "gpt_oss", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
     std::vector<std::string> all;
     static_cast<void>(load_model(source_path(std::string("tests/fixtures/hf/") + name), &all));
     EXPECT_THAT(all, IsEmpty()) << name;
@@ -252,6 +252,47 @@ TEST(HfConfig, ReadsExperts) {
               HasSubstr("router_jitter_noise: expected 0"));
 }
 
+// The defaults of its class are those of the larger model; the smaller one as it is published.
+TEST(HfConfig, ReadsGptOss) {
+  const ModelSpec large = load_model(source_path("models/gpt-oss-120b.yaml"));
+  const ModelSpec small = load_model(source_path("models/gpt-oss-20b.yaml"));
+  const auto same = [](ModelSpec read, const ModelSpec& ours) {
+    read.name = ours.name;
+    read.source = ours.source;
+    EXPECT_EQ(read, ours);
+  };
+  same(parsed(R"({"model_type": "gpt_oss"})"), large);
+  same(parsed(R"({"model_type": "gpt_oss", "num_hidden_layers": 24, "num_local_experts": 32,
+      "experts_per_token": 4, "num_experts_per_tok": 4, "initial_context_length": 4096,
+      "swiglu_limit": 7.0, "router_aux_loss_coef": 0.9, "sliding_window": 128,
+      "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0,
+                       "original_max_position_embeddings": 4096, "rope_type": "yarn",
+                       "truncate": false},
+      "quantization_config": {"quant_method": "mxfp4"}})"),
+       small);
+  EXPECT_EQ(active_parameter_count(small) - small.vocabulary * small.hidden, 3608307264);
+  EXPECT_EQ(active_parameter_count(large) - large.vocabulary * large.hidden, 5132849472);
+  for (const ModelSpec& model : {small, large}) same(parsed(hf_config_json(model)), model);
+  ModelSpec plain = small;
+  for (LayerKind& kind : plain.kinds) kind.rotary = {.fraction = 1, .theta = 5000};
+  same(parsed(hf_config_json(plain)), plain);
+  plain.bias = false;
+  EXPECT_THAT(input_error([&] { static_cast<void>(hf_family(plain)); }),
+              HasSubstr("no Hugging Face family"));
+  const std::vector<std::pair<std::string, std::string>> refused{
+      {R"("swiglu_limit": 6)", "swiglu_limit: only 7"},
+      {R"("swiglu_alpha": 1)", "swiglu_alpha: only 1.702"},
+      {R"("attention_bias": false)", "attention_bias: only true"},
+      {R"("sliding_window": null)", "sliding_window: expected a number"},
+      {R"("experts_per_token": 8)", "disagrees with num_experts_per_tok"},
+      {R"("hidden_act": "gelu")", "hidden_act: expected"},
+      {R"("partial_rotary_factor": 0.5)", "gpt_oss turns whole heads"},
+      {R"("quantization_config": {"quant_method": "awq"})", "only mxfp4"}};
+  for (const auto& [entry, why] : refused) {
+    EXPECT_THAT(config_error(R"({"model_type": "gpt_oss", )" + entry + "}"), HasSubstr(why));
+  }
+}
+
 TEST(HfConfig, ReadsGemma2) {
   const ModelSpec model = parsed(R"({"model_type": "gemma2", "head_dim": 128, "hidden_size": 4608,
       "intermediate_size": 36864, "num_attention_heads": 32, "num_hidden_layers": 46,
@@ -402,7 +443,7 @@ TEST(HfConfig, SurvivesHostileText) {
 TEST(HfConfig, PrintsWhatItReads) {
   for (const char* name : {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3",
                            "qwen3_windows", "phi3", "gemma2", "gemma3", "mixtral", "qwen3_moe",
-                           "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
+                           "gpt_oss", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
     const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
     ModelSpec again = parsed(hf_config_json(model));
     again.source = model.source;

@@ -237,7 +237,8 @@ void read_gpt_oss(ConfigReader& config, ModelSpec& model) {
     config.refuse("partial_rotary_factor", "gpt_oss turns whole heads, expected 1");
   }
   read_quantization(config);
-  const std::int64_t window = config.value("sliding_window", std::int64_t{128});
+  const bool null = config.has("sliding_window") && config.find("sliding_window") == nullptr;
+  const std::int64_t window = null ? 0 : config.value("sliding_window", std::int64_t{128});
   if (window < 1) return config.refuse("sliding_window", "expected a number of tokens");
   if (model.layers < 1 || model.layers > kLayersMost) return;  // `check` refuses it
   std::vector<bool> windowed = read_layer_types(config, model);

@@ -142,6 +142,7 @@ std::vector<Case> cases() {
   for (const std::int64_t ranks : {2, 3}) {  // windows beside full layers, and keys of a ring
     all.push_back(make_case(tiny_llama(), ranks, 24, ranks * 4));
     ModelSpec& model = all.back().problem.model;
+    model.sinks = true;
     model.kinds.resize(2, model.kinds.front());
     model.kinds[0].name = "window";
     model.kinds[0].window = 7;
@@ -157,6 +158,7 @@ std::vector<Case> cases() {
   all.back().problem.model.experts = 4;
   all.back().problem.model.active_experts = 2;
   all.back().problem.model.balance_loss = 0.1;
+  all.back().problem.model.bias = true;
   all.back().strategy.tiles.ffn_rows = 3;
   // Every method, in bf16 and in as many layers as hide an error of one below their rounding.
   for (const Method* const method : methods()) {

@@ -54,7 +54,7 @@ std::vector<Case> cases() {
   shared.strategy.storage = Storage::bf16;
   shared.name = "shared_products_4";
   all.push_back(shared);
-  Case experts = make_case(wider(tiny_experts(4, 2)), 2, 24, 8);
+  Case experts = make_case(wider(tiny_gpt_oss(4, 2)), 2, 24, 8);
   experts.strategy.storage = Storage::bf16;
   experts.strategy.tiles.ffn_rows = 3;
   experts.name = "experts_2";

@@ -57,6 +57,19 @@ ModelSpec tiny_experts(std::int64_t experts, std::int64_t active) {
   return model;
 }
 
+ModelSpec tiny_gpt_oss(std::int64_t experts, std::int64_t active) {
+  ModelSpec model = tiny_experts(experts, active);
+  model.name = "tiny-gpt_oss";
+  model.activation = ActivationFamily::clamped_swiglu;
+  model.qkv_bias = model.bias = model.sinks = true;
+  model.kinds.resize(2, model.kinds.front());
+  model.kinds[0].name = "window";
+  model.kinds[0].window = 7;
+  model.kinds[1].name = "full";
+  model.pattern = {0, 1};
+  return model;
+}
+
 ModelSpec tiny_gemma2() {
   ModelSpec model = tiny_gemma();
   model.name = "tiny-gemma2";

@@ -14,6 +14,8 @@ namespace fpdt {
 
 // Two layers of width 16, four query heads of size 4 unless stated otherwise, 19 words.
 ModelSpec tiny_experts(std::int64_t experts, std::int64_t active);
+// Windows beside full layers, sinks, biases and clamped activations.
+ModelSpec tiny_gpt_oss(std::int64_t experts, std::int64_t active);
 ModelSpec tiny_gemma2();  // soft caps instead of norms of heads
 ModelSpec tiny_gemma();   // post norms, geglu, normed heads, scales of scores and embeddings, tied
 ModelSpec tiny_llama();   // RMSNorm, swiglu, rotary, 2 KV heads

@@ -17,6 +17,9 @@ void execute(const SplitHeads& op, const Frame& frame);
 void execute(const JoinHeads& op, const Frame& frame);
 void execute(const Permute& op, const Frame& frame);
 void execute(const Add& op, const Frame& frame);
+// out[rows, width] += bias[width], in f32.
+void add_bias(const View& bias, const View& out, std::int64_t rows, std::int64_t width,
+              Stream stream);
 void execute(const AttentionForward& op, const Frame& frame);
 void execute(const AttentionDelta& op, const Frame& frame);
 void execute(const AttentionBackward& op, const Frame& frame);

@@ -116,6 +116,16 @@ __global__ void add_rows(Source<T> from, Source<T> addend, Source<T> bias, bool 
   });
 }
 
+// Reads and writes 8 bytes per element: of a router, a few per row.
+__global__ void add_bias_to_rows(Source<Any> bias, Sink<Any> out, std::int64_t rows,
+                                 std::int64_t width) {
+  each_in_rows<1>(rows, width, [&](std::int64_t row, std::int64_t column) {
+    float value[1];
+    bias.load<1>(column, value);
+    out.store(row * width + column, value);
+  });
+}
+
 // ---- Activations ----
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
@@ -320,6 +330,16 @@ void execute(const Add& op, const Frame& frame) {
     launch(add_rows<T, N>, grid_of(op.rows, block.y), block, 0, frame.stream, source<T>(from),
            source<T>(addend), source<T>(bias), present(bias), sink<T>(out), op.rows, op.width);
   });
+}
+
+void add_bias(const View& bias, const View& out, std::int64_t rows, std::int64_t width,
+              Stream stream) {
+  FPDT_ASSERT(bias.elements >= width && out.elements >= mul(rows, width));
+  Sink<Any> sum = sink<Any>(out);
+  sum.accumulate = true;
+  const dim3 block = row_block(width);
+  launch(add_bias_to_rows, grid_of(rows, block.y), block, 0, stream, source<Any>(bias), sum, rows,
+         width);
 }
 
 void execute(const Activation& op, const Frame& frame) {

@@ -14,6 +14,7 @@
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
 #include "fpdt/base/math.h"
+#include "fpdt/cuda/kernels.h"
 #include "fpdt/cuda/kernels_memory.h"
 #include "fpdt/cuda/libraries.h"
 
@@ -124,10 +125,11 @@ Shape shape_of(const Matmul& op, const Schedule& schedule) {
     }
     if (op.out.accumulate) refuse(op, "it accumulates and has an addend besides");
   }
-  if (op.bias.present() && dtype_of(schedule, op.bias) != shape.out) {
-    refuse(op, "the bias is not of the result's type");
+  // The library adds biases of the result's type. Others are added to f32 afterwards.
+  shape.bias = op.bias.present() && dtype_of(schedule, op.bias) == shape.out;
+  if (op.bias.present() && !shape.bias && shape.out != Dtype::f32) {
+    refuse(op, "the bias is f32, the result bf16");
   }
-  shape.bias = op.bias.present();
   shape.adds = op.addend.present() || op.out.accumulate;
   shape.align_a = alignment(schedule, op.a);
   shape.align_b = alignment(schedule, op.b);
@@ -312,11 +314,13 @@ void Products::run(const Matmul& op, const Frame& frame, std::byte* workspace) {
   const auto place = state_->of_op.find(&op);
   FPDT_ASSERT(place != state_->of_op.end());
   const Chosen& chosen = *place->second;
-  const Places places =
-      places_of(frame.view(op, op.a), frame.view(op, op.b), frame.view(op, op.bias),
-                frame.view(op, op.addend), frame.view(op, op.out));
+  const View bias = frame.view(op, op.bias), out = frame.view(op, op.out);
+  const bool apart = present(bias) && bias.dtype != out.dtype;
+  const Places places = places_of(frame.view(op, op.a), frame.view(op, op.b), apart ? View{} : bias,
+                                  frame.view(op, op.addend), out);
   check(state_->multiply(chosen.product, chosen.algorithm, places, workspace, frame.stream),
         "a matrix product");
+  if (apart) add_bias(bias, out, op.m, op.n, frame.stream);
 }
 
 }  // namespace fpdt::cuda

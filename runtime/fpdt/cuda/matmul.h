@@ -36,7 +36,8 @@ class Products {
   Products& operator=(const Products&) = delete;
 
   // Chooses an algorithm for the op. Throws InputError when the types of its operands do not fit: a
-  // and b must have one type, f32 or bf16; addend, bias and out must have one type.
+  // and b must have one type, f32 or bf16; addend and out must have one type, and so must bias and
+  // out unless out is f32.
   void prepare(const Matmul& op, const Schedule& schedule, const Trial& trial);
 
   // `workspace`: [kMatmulWorkspaceBytes] on the device. Precondition: the op was prepared.

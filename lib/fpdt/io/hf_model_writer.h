@@ -14,8 +14,8 @@
 namespace fpdt {
 
 // Writes config.json and the weights into an existing directory. Takes all tensors of
-// `model_tensors` in order, in pieces. Holds rows of a tensor (HfPiece::unit) only if they are stored
-// in another order.
+// `model_tensors` in order, in pieces. Holds rows of a tensor (HfPiece::unit) only if they are
+// stored in another order.
 class HfModelWriter {
  public:
   // dtype is "F32" or "BF16". `config` is the text of the model's original config.json, whose keys

@@ -187,8 +187,8 @@ std::vector<HfPiece> of_experts(const ModelSpec& model, HfFamily family, const T
   return pieces;
 }
 
-// The experts of gpt-oss: all matrices in one tensor, [X, in, out], and all biases in one, [X, out].
-// Outputs of gate and up alternate.
+// The experts of gpt-oss: all matrices in one tensor, [X, in, out], and all biases in one,
+// [X, out]. Outputs of gate and up alternate.
 std::vector<HfPiece> of_gpt_oss(const ModelSpec& model, const TensorName& name) {
   const bool up = name.part == "up", bias = name.kind == "bias";
   const std::int64_t out = up ? model.up_width() : model.hidden;

@@ -23,8 +23,8 @@ struct Scores {
   }
 };
 
-template <class T, class Sink>
-Scores<T> scores_of(const Sink& op, const Frame& frame, const View& sinks) {
+template <class T, class Op>
+Scores<T> scores_of(const Op& op, const Frame& frame, const View& sinks) {
   FPDT_ASSERT(sinks.elements >= op.all_heads && op.all_heads >= op.heads);
   return {elements<T>(sinks), op.head_first.at(frame.rank) % op.all_heads, op.all_heads};
 }

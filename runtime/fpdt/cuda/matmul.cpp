@@ -149,7 +149,7 @@ struct Places {
 struct Product {
   Description description;
   Layout first, second, out;
-  bool adds = false;
+  bool bias = false, adds = false;
 };
 
 Product product_of(const Shape& s) {
@@ -168,6 +168,7 @@ Product product_of(const Shape& s) {
   made.first = s.transpose_b ? layout(s.in, s.k, s.n) : layout(s.in, s.n, s.k);
   made.second = s.transpose_a ? layout(s.in, s.m, s.k) : layout(s.in, s.k, s.m);
   made.out = layout(s.out, s.n, s.m);
+  made.bias = s.bias;
   made.adds = s.adds;
   return made;
 }
@@ -266,7 +267,7 @@ cublasStatus_t Products::State::multiply(const Product& product,
                                          const cublasLtMatmulAlgo_t& algorithm,
                                          const Places& places, std::byte* workspace,
                                          Stream stream) const {
-  if (places.bias != nullptr) {
+  if (product.bias) {
     // May change while launches are pending: each one copies the attributes of the description.
     set(product.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
         static_cast<const void*>(places.bias));
@@ -315,12 +316,11 @@ void Products::run(const Matmul& op, const Frame& frame, std::byte* workspace) {
   FPDT_ASSERT(place != state_->of_op.end());
   const Chosen& chosen = *place->second;
   const View bias = frame.view(op, op.bias), out = frame.view(op, op.out);
-  const bool apart = present(bias) && bias.dtype != out.dtype;
-  const Places places = places_of(frame.view(op, op.a), frame.view(op, op.b), apart ? View{} : bias,
-                                  frame.view(op, op.addend), out);
+  const Places places =
+      places_of(frame.view(op, op.a), frame.view(op, op.b), bias, frame.view(op, op.addend), out);
   check(state_->multiply(chosen.product, chosen.algorithm, places, workspace, frame.stream),
         "a matrix product");
-  if (apart) add_bias(bias, out, op.m, op.n, frame.stream);
+  if (present(bias) && !chosen.product.bias) add_bias(bias, out, op.m, op.n, frame.stream);
 }
 
 }  // namespace fpdt::cuda

@@ -37,8 +37,8 @@ constexpr auto words_of(ActivationFamily) {
 // as in Llama 3.1; linear: all, as if positions were divided; yarn: by dimension (Peng et al.,
 // arXiv 2309.00071). llama3 and yarn leave frequencies alone that turn more than
 // high_frequency_factor times in original_positions, and stretch fully those that turn less than
-// low_frequency_factor times. yarn rounds the range
-// between the two to whole dimensions, yarn_exact does not (gpt-oss).
+// low_frequency_factor times. yarn rounds the range between the two to whole dimensions,
+// yarn_exact does not (gpt-oss).
 enum class RotaryScaling : std::uint8_t { llama3, linear, yarn, yarn_exact };
 constexpr auto words_of(RotaryScaling) {
   return word_list("llama3", "linear", "yarn", "yarn_exact");

@@ -77,15 +77,15 @@ TEST(HfCompanions, KeepEveryKeyOfTheConfig) {
   const std::string config =
       "{\"model_type\": \"mistral\",\n\"rope\": {\"theta\": 1e-05},"
       " \"dtype\": \"float32\", \"bos_token_id\": 1}\n";
-  EXPECT_EQ(config_with_dtype(config, "F32"), config);
-  const std::string narrow = config_with_dtype(config, "BF16");
+  EXPECT_EQ(config_for_weights(config, "F32"), config);
+  const std::string narrow = config_for_weights(config, "BF16");
   EXPECT_EQ(narrow,
             "{\n  \"model_type\": \"mistral\",\n  \"rope\": {\"theta\":1e-05},\n"
             "  \"dtype\": \"bfloat16\",\n  \"bos_token_id\": 1\n}\n");
-  EXPECT_EQ(config_with_dtype(narrow, "BF16"), narrow);
-  EXPECT_EQ(config_with_dtype("{\"torch_dtype\": \"bfloat16\"}", "F32"),
+  EXPECT_EQ(config_for_weights(narrow, "BF16"), narrow);
+  EXPECT_EQ(config_for_weights("{\"torch_dtype\": \"bfloat16\"}", "F32"),
             "{\n  \"torch_dtype\": \"float32\"\n}\n");
-  EXPECT_EQ(config_with_dtype("{\"a\": [1, null]}", "F32"),
+  EXPECT_EQ(config_for_weights("{\"a\": [1, null]}", "F32"),
             "{\n  \"a\": [1,null],\n  \"dtype\": \"float32\"\n}\n");
 }
 

@@ -69,7 +69,7 @@ HfCompanions read_companions(const std::string& directory,
   return found;
 }
 
-std::string config_with_dtype(std::string_view text, std::string_view dtype) {
+std::string config_for_weights(std::string_view text, std::string_view dtype) {
   const std::string_view word = dtype == "BF16" ? "bfloat16" : "float32";
   FileFindings findings("config.json");
   Node root = parse_json(text, findings);

@@ -21,7 +21,8 @@ struct HfCompanions {
 HfCompanions read_companions(const std::string& directory,
                              const std::vector<std::string_view>& not_these = {});
 
-// config.json with the dtype of the weights beside it, "F32" or "BF16".
-std::string config_with_dtype(std::string_view text, std::string_view dtype);
+// config.json for weights of this dtype, "F32" or "BF16". What is written is not quantised, so it
+// says nothing of a quantisation.
+std::string config_for_weights(std::string_view text, std::string_view dtype);
 
 }  // namespace fpdt

@@ -146,8 +146,33 @@ void read_windows(ConfigReader& config, std::string_view type, ModelSpec& model)
   set_kinds(model, windowed, window);
 }
 
-// The experts of Mixtral and Qwen, in all layers. transformers adds the loss that balances them
-// only where output_router_logits asks for it.
+// transformers adds the loss that balances experts only where output_router_logits asks for it.
+void read_balance(ConfigReader& config, ModelSpec& model) {
+  const double balance = config.value("router_aux_loss_coef", 0.001);
+  if (config.value("output_router_logits", false)) model.balance_loss = balance;
+}
+
+// Every `each`-th layer sees all tokens and the others a window, unless the config lists them.
+// `standard` is the window of a config that leaves it out; an explicit null is refused. Returns
+// whether the kinds of the model are set.
+bool read_periodic_windows(ConfigReader& config, std::int64_t standard, std::int64_t each,
+                           ModelSpec& model) {
+  const bool null = config.has("sliding_window") && config.find("sliding_window") == nullptr;
+  const std::int64_t window = null ? 0 : config.value("sliding_window", standard);
+  if (window < 1 || each < 1) {
+    config.refuse("sliding_window", "expected a number of tokens, and a pattern of layers");
+    return false;
+  }
+  if (model.layers < 1 || model.layers > kLayersMost) return false;  // `check` refuses it
+  std::vector<bool> windowed = read_layer_types(config, model);
+  for (std::int64_t layer = std::ssize(windowed); layer < model.layers; ++layer) {
+    windowed.push_back((layer + 1) % each != 0);
+  }
+  set_kinds(model, windowed, window);
+  return true;
+}
+
+// The experts of Mixtral and Qwen, in all layers.
 void read_experts(ConfigReader& config, bool qwen, ModelSpec& model) {
   const auto standard = std::int64_t{qwen ? 128 : 8};
   // Both names are in use; where both are given, they agree.
@@ -157,8 +182,7 @@ void read_experts(ConfigReader& config, bool qwen, ModelSpec& model) {
     config.refuse("num_local_experts", "disagrees with num_experts");
   }
   model.active_experts = config.size("num_experts_per_tok", std::int64_t{qwen ? 8 : 2});
-  const double balance = config.value("router_aux_loss_coef", 0.001);
-  if (config.value("output_router_logits", false)) model.balance_loss = balance;
+  read_balance(config, model);
   if (!qwen) {
     if (config.value("router_jitter_noise", 0.0) != 0) {
       config.refuse("router_jitter_noise", "expected 0");
@@ -203,8 +227,7 @@ void read_gpt_oss(ConfigReader& config, ModelSpec& model) {
   if (config.value("experts_per_token", model.active_experts) != model.active_experts) {
     config.refuse("experts_per_token", "disagrees with num_experts_per_tok");
   }
-  const double balance = config.value("router_aux_loss_coef", 0.001);
-  if (config.value("output_router_logits", false)) model.balance_loss = balance;
+  read_balance(config, model);
   model.norm = NormFamily::rms;
   model.norm_epsilon = config.value("rms_norm_eps", 1e-5);
   model.activation = ActivationFamily::clamped_swiglu;
@@ -237,15 +260,7 @@ void read_gpt_oss(ConfigReader& config, ModelSpec& model) {
     config.refuse("partial_rotary_factor", "gpt_oss turns whole heads, expected 1");
   }
   read_quantization(config);
-  const bool null = config.has("sliding_window") && config.find("sliding_window") == nullptr;
-  const std::int64_t window = null ? 0 : config.value("sliding_window", std::int64_t{128});
-  if (window < 1) return config.refuse("sliding_window", "expected a number of tokens");
-  if (model.layers < 1 || model.layers > kLayersMost) return;  // `check` refuses it
-  std::vector<bool> windowed = read_layer_types(config, model);
-  for (std::int64_t layer = std::ssize(windowed); layer < model.layers; ++layer) {
-    windowed.push_back(layer % 2 == 0);
-  }
-  set_kinds(model, windowed, window);
+  read_periodic_windows(config, 128, 2, model);
 }
 
 // llama, mistral, phi3, qwen2 and qwen3 differ only in defaults, biases, norms of heads, windows
@@ -315,21 +330,11 @@ void read_gemma_kinds(ConfigReader& config, bool second, ModelSpec& model) {
     local.theta = config.value("rope_local_base_freq", 1e4);
     local = read_rotary_of(config, "sliding_attention", local).value_or(local);
   }
-  const bool null = config.has("sliding_window") && config.find("sliding_window") == nullptr;
-  const std::int64_t window = null ? 0 : config.value("sliding_window", std::int64_t{4096});
   const std::int64_t each =
       second ? 2
              : config.value("sliding_window_pattern",
                             config.value("_sliding_window_pattern", std::int64_t{6}));
-  if (window < 1 || each < 1) {
-    return config.refuse("sliding_window", "expected a number of tokens, and a pattern of layers");
-  }
-  if (model.layers < 1 || model.layers > kLayersMost) return;  // `check` refuses it
-  std::vector<bool> windowed = read_layer_types(config, model);
-  for (std::int64_t layer = std::ssize(windowed); layer < model.layers; ++layer) {
-    windowed.push_back((layer + 1) % each != 0);
-  }
-  set_kinds(model, windowed, window);
+  if (!read_periodic_windows(config, 4096, each, model)) return;
   for (LayerKind& kind : model.kinds) kind.rotary = kind.window > 0 ? local : full;
 }
 

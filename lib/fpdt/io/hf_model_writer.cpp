@@ -35,7 +35,7 @@ HfModelWriter::HfModelWriter(const std::string& directory, const ModelSpec& mode
       writer_(directory, "model", entries_of(model, dtype), {{"format", "pt"}}, shard_bytes) {
   write_file_atomically(
       fmt::format("{}/config.json", directory),
-      config_with_dtype(config.empty() ? hf_config_json(model) : std::string(config), dtype));
+      config_for_weights(config.empty() ? hf_config_json(model) : std::string(config), dtype));
 }
 
 void HfModelWriter::write(std::span<const float> values) {
@@ -81,19 +81,17 @@ void HfModelWriter::collect(const std::vector<HfPiece>& pieces, std::span<const 
   if (begin == tensor.elements()) waiting_ = {};
 }
 
-// Writes the unit that begins with row `first`.
+// Writes the unit that begins with row `first`, in their order.
 void HfModelWriter::write_permuted(const std::vector<HfPiece>& pieces, std::int64_t first,
                                    std::int64_t width) {
-  // Where our rows are theirs, and which of our elements is the next of theirs.
   std::vector<float> theirs;
-  const std::int64_t origin = first * width;
   const auto elements = std::ssize(waiting_);
   for (std::int64_t begin = 0; begin < elements; begin += kRunElements) {
     const std::int64_t end = std::min(elements, begin + kRunElements);
     theirs.assign(index(end - begin), 0);
     for (const HfPiece& piece : pieces) {
       if (piece.row < first || piece.row >= first + piece.unit) continue;
-      place(piece, {begin, end, origin, first, width}, theirs);
+      place(piece, {begin, end, first, width}, theirs);
     }
     writer_.write_f32(theirs);
   }
@@ -102,7 +100,7 @@ void HfModelWriter::write_permuted(const std::vector<HfPiece>& pieces, std::int6
 // Copies the elements of a piece that lie in a range of the unit.
 void HfModelWriter::place(const HfPiece& piece, const Range& range,
                           std::vector<float>& theirs) const {
-  const std::int64_t at = piece.offset - range.origin;  // of the piece's first element in the unit
+  const std::int64_t at = piece.offset - range.first * range.width;  // in the unit
   const bool transposed = piece.column_step > piece.row_step;
   const std::int64_t outer = transposed ? range.width : piece.rows;
   const std::int64_t inner = transposed ? piece.rows : range.width;

@@ -29,10 +29,9 @@ class HfModelWriter {
   std::vector<std::uint64_t> commit() { return writer_.commit(); }
 
  private:
-  // Elements [begin, end) of a unit, whose first element is `origin` and whose rows of `width`
-  // begin with row `first`.
+  // Elements [begin, end) of the unit that begins with row `first`; rows have `width` elements.
   struct Range {
-    std::int64_t begin, end, origin, first, width;
+    std::int64_t begin, end, first, width;
   };
   void collect(const std::vector<HfPiece>& pieces, std::span<const float> values);
   void write_permuted(const std::vector<HfPiece>& pieces, std::int64_t first, std::int64_t width);

@@ -421,10 +421,13 @@ void HfWeights::read_mxfp4(const HfPiece& piece, std::int64_t width, std::int64_
     tensors_.file_of(blocks).read_bytes(blocks, out * width / 2, codes);
     tensors_.file_of(scales).read_bytes(scales, out * each, exponents);
     const std::int64_t count = std::min(width - column, first + std::ssize(values) - at);
+    float scale = 0;
     for (std::int64_t i = column; i < column + count; ++i) {
+      if (i == column || i % kBlock == 0) {
+        scale = std::ldexp(1.0F, std::to_integer<int>(exponents[index(i / kBlock)]) - 127);
+      }
       const auto code = std::to_integer<unsigned>(codes[index(i / 2)]) >> (i % 2 * 4) & 0xFU;
-      const int exponent = std::to_integer<int>(exponents[index(i / kBlock)]) - 127;
-      values[index(at - first + i - column)] = std::ldexp(kFp4[code], exponent);
+      values[index(at - first + i - column)] = kFp4[code] * scale;
     }
     at += count;
   }

@@ -18,15 +18,15 @@ namespace fpdt {
 
 // Our rows [row, row + rows) lie in the Hugging Face tensor `name`: element (i, j) of them at
 // offset + i * row_step + j * column_step. Transposed where rows are its columns, as in GPT-2's
-// Conv1D and in the experts of gpt-oss; interleaved where rows of several pieces alternate. Of
-// `unit` of our rows, counted from the first, theirs are as many in the same place of the tensor,
-// in another order.
+// Conv1D and in the experts of gpt-oss; interleaved where rows of several pieces alternate.
 struct HfPiece {
   std::string name;
   std::vector<std::int64_t> hf_shape;
   std::int64_t row = 0;
   std::int64_t rows = 0;
   std::int64_t offset = 0, row_step = 0, column_step = 1;
+  // Rows change their order only within groups of this many. The groups have the same order in both
+  // tensors, so a writer holds one of them.
   std::int64_t unit = 0;
   float less = 0;  // by which stored values are less: Gemma stores the weights of norms less one
 };
@@ -60,7 +60,7 @@ class HfWeights {
 
  private:
   [[nodiscard]] std::string stored_name(const std::string& name) const;
-  // Elements of our rows that lie in a piece, of `width` each: in order, transposed or
+  // Elements from `first` on of a piece, whose rows have `width` of them: in order, transposed or
   // interleaved, or in MXFP4.
   void read_piece(const HfPiece& piece, std::int64_t width, std::int64_t first,
                   std::span<float> values) const;

@@ -361,6 +361,12 @@ TEST_F(LoweredOrigins, SinksAreMergedOnce) {
     wrong = right;
     body<AttentionSinkGradient>(wrong, "backward", "dsinks.1").local_first = 0;
     EXPECT_EQ(codes(wrong), (Codes{"S504", "S505"})) << tensor;
+    if (tensor == 1) continue;
+    wrong = right;
+    for (State& state : wrong.states) {  // the scores of the other rank's heads
+      if (state.tensor.ends_with("sinks.weight")) state.cut.part = {1, {-1, 0, 1, 2}};
+    }
+    EXPECT_EQ(codes(wrong).count("S702"), 1U);
   }
 }
 

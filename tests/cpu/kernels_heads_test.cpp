@@ -27,6 +27,10 @@ Rotary rotary_of(const HeadShape& s) {
   rotary.rotary = s.rotary, rotary.theta = 500000, rotary.factor = s.factor;
   rotary.low_factor = 1, rotary.high_factor = 4, rotary.original_positions = 8192;
   rotary.scaling = s.scaling, rotary.magnitude = s.magnitude;
+  if (s.scaling != ScalingKind::longrope) return rotary;
+  for (std::int64_t i = 0; i < s.rotary / 2; ++i) {
+    rotary.factors.push_back(1 + 0.25 * static_cast<double>(i));
+  }
   return rotary;
 }
 
@@ -49,6 +53,7 @@ long double frequency(const Rotary& r, std::int64_t i) {
   const long double plain =
       std::pow(static_cast<long double>(r.theta),
                -2.0L * static_cast<long double>(i) / static_cast<long double>(r.rotary));
+  if (r.scaling == ScalingKind::longrope) return plain / r.factors[static_cast<std::size_t>(i)];
   if (r.factor == 1) return plain;
   if (r.scaling == ScalingKind::linear) return plain / r.factor;
   if (r.scaling == ScalingKind::yarn || r.scaling == ScalingKind::yarn_exact) {
@@ -212,6 +217,7 @@ const std::vector<HeadShape>& shapes() {
       scaled({3, 2, 1, 16, 1, 16, 4}, ScalingKind::linear, 1),
       scaled({3, 2, 1, 64, 1, 64, 4}, ScalingKind::yarn, 1.25),
       scaled({3, 2, 1, 64, 1, 64, 4}, ScalingKind::yarn_exact, 1.25),
+      scaled({3, 2, 1, 96, 1, 72}, ScalingKind::longrope, 1.19),
       normed({3, 1, 1, 4, 1, 4}),
       normed({5, 8, 2, 8, 4, 4, 1, Dtype::f32, true}),
       normed({4, 4, 4, 64, 2, 64, 8, Dtype::bf16, true, {3, {4, 0, 1, 4}}}),

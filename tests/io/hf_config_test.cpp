@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "fpdt/io/model_file.h"
@@ -90,9 +91,10 @@ TEST(HfConfig, NotesEverySizeThatItLeavesOut) {
                             "n_positions 1024")));
   EXPECT_THAT(notes(R"({"model_type": "gpt_neox"})"), ElementsAre(HasSubstr("hidden_size 6144")));
   // Complete ones, as transformers writes them, are read in silence.
-  for (const char* name : {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3",
-                           "qwen3_windows", "phi3", "gemma2", "gemma3", "mixtral", "qwen3_moe",
-                           "gpt_oss", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
+  for (const char* name :
+       {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3", "qwen3_windows",
+        "phi3", "phi3_long", "phi3_short", "gemma2", "gemma3", "mixtral", "qwen3_moe", "gpt_oss",
+        "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
     std::vector<std::string> all;
     static_cast<void>(load_model(source_path(std::string("tests/fixtures/hf/") + name), &all));
     EXPECT_THAT(all, IsEmpty()) << name;
@@ -151,15 +153,48 @@ TEST(HfConfig, ReadsPhi3) {
   EXPECT_EQ(hf_family(phi4), HfFamily::phi3);
   EXPECT_THAT(config_error(R"({"model_type": "phi3", "rope_scaling": {"type": "yarn", "factor": 4,
       "original_max_position_embeddings": 4096}})"),
-              HasSubstr("takes yarn for longrope"));
+              HasSubstr("takes the yarn of phi3 for longrope"));
   ModelSpec stretched = phi4;
   stretched.kinds.front().rotary.factor = 4;
   stretched.kinds.front().rotary.scaling = RotaryScaling::yarn;
   EXPECT_THAT(input_error([&] { static_cast<void>(hf_config_json(stretched)); }),
               HasSubstr("no Hugging Face family"));
+}
+
+// As the config of Phi 3 mini with 128K positions has it, which names it by its first name.
+TEST(HfConfig, ReadsLongrope) {
+  const auto config = [](const char* scaling, const char* positions) {
+    return fmt::format(R"({{"model_type": "phi3", "hidden_size": 16, "intermediate_size": 24,
+        "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 64, {}
+        "rope_scaling": {{"long_factor": [1.5, 4], "short_factor": [1, 1.25], {}}}}})",
+                       positions, scaling);
+  };
+  const char* beside = R"("max_position_embeddings": 131072,
+      "original_max_position_embeddings": 4096,)";
+  ModelSpec model = parsed(config(R"("type": "su")", beside));
+  RotarySpec& rotary = model.kinds.front().rotary;
+  EXPECT_EQ(rotary.scaling, RotaryScaling::longrope);
+  EXPECT_EQ(rotary.pair_factors(4096), (std::vector<double>{1, 1.25}));
+  EXPECT_EQ(rotary.pair_factors(4097), (std::vector<double>{1.5, 4}));
+  EXPECT_NEAR(rotary.magnitude, 1.190238, 1e-6);
+  EXPECT_EQ(parsed(hf_config_json(model)).kinds, model.kinds);
+  EXPECT_THAT(hf_config_json(model), HasSubstr("\"max_position_embeddings\": 131072"));
+  // A magnitude of no number of positions is written beside the factors.
+  rotary.magnitude = 0.5;
+  EXPECT_EQ(parsed(hf_config_json(model)).kinds, model.kinds);
+  rotary.magnitude = 1.1234567;
+  EXPECT_EQ(parsed(hf_config_json(model)).kinds, model.kinds);
+  const auto magnitude_of = [&](const char* scaling) {
+    return parsed(config(scaling, beside)).kinds.front().rotary.magnitude;
+  };
+  EXPECT_EQ(magnitude_of(R"("type": "longrope", "factor": 1)"), 1);
+  EXPECT_EQ(magnitude_of(R"("type": "longrope", "attention_factor": 1.25)"), 1.25);
+  EXPECT_THAT(config_error(config(R"("type": "longrope")", "")),
+              HasSubstr("rope_scaling.original_max_position_embeddings: this key is required"));
   EXPECT_THAT(config_error(R"({"model_type": "phi3", "rope_scaling": {"type": "longrope",
-      "short_factor": [1], "long_factor": [1]}})"),
-              HasSubstr("\"longrope\" is not supported"));
+      "short_factor": 1, "long_factor": [1, "2"], "original_max_position_embeddings": 4096}})"),
+              AllOf(HasSubstr("rope_scaling.short_factor: expected a list of numbers"),
+                    HasSubstr("rope_scaling.long_factor: expected a list of numbers")));
 }
 
 TEST(HfConfig, ReadsGemma3) {
@@ -441,9 +476,10 @@ TEST(HfConfig, SurvivesHostileText) {
 }
 
 TEST(HfConfig, PrintsWhatItReads) {
-  for (const char* name : {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3",
-                           "qwen3_windows", "phi3", "gemma2", "gemma3", "mixtral", "qwen3_moe",
-                           "gpt_oss", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
+  for (const char* name :
+       {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3", "qwen3_windows",
+        "phi3", "phi3_long", "phi3_short", "gemma2", "gemma3", "mixtral", "qwen3_moe", "gpt_oss",
+        "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
     const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
     ModelSpec again = parsed(hf_config_json(model));
     again.source = model.source;

@@ -138,6 +138,8 @@ TEST_P(HfFixture, WritesTheSameBytesAsEver) {
       {"mistral_window", {"de8f6fe1fe323f64", "067a7837242b806c"}},
       {"qwen3_windows", {"2f25b7b04a39be5e", "cdb6849c4ffe2942"}},
       {"phi3", {"671c1eccf7de678c", "b857ad2249d4a209"}},
+      {"phi3_long", {"9bd858e20629d4e2", "0d8c2454beebb955"}},
+      {"phi3_short", {"b102b643071bdaf7", "25d788422077a5a4"}},
       {"gemma2", {"27500438c948cefc", "d341fda70c905ca2"}},
       {"mixtral", {"f1ce004c4d8c9956", "2ee19f333d86f5d4"}},
       {"qwen3_moe", {"829bb251a6a5e7fb", "776fcfb0912ca514"}},
@@ -213,11 +215,12 @@ TEST_P(HfFixture, NoticesAFlippedBitOfAnyTensor) {
   }
 }
 
-constexpr std::array kFamilies{
-    "llama",          "llama_linear", "mistral",       "qwen2",
-    "mistral_window", "qwen3",        "qwen3_windows", "phi3",
-    "gemma2",         "gemma3",       "mixtral",       "qwen3_moe",
-    "gpt_oss",        "gpt2",         "gpt_neox",      "gpt_neox_parallel"};
+constexpr std::array kFamilies{"llama",         "llama_linear",   "mistral",
+                               "qwen2",         "mistral_window", "qwen3",
+                               "qwen3_windows", "phi3",           "phi3_long",
+                               "phi3_short",    "gemma2",         "gemma3",
+                               "mixtral",       "qwen3_moe",      "gpt_oss",
+                               "gpt2",          "gpt_neox",       "gpt_neox_parallel"};
 
 INSTANTIATE_TEST_SUITE_P(Families, HfFixture, testing::ValuesIn(kFamilies),
                          [](const auto& family) { return std::string(family.param); });

@@ -42,6 +42,9 @@ class KeyRows {
   void sparse(std::string_view key, const std::vector<KindRate>&) {
     row(key, "map of kinds of op to rates", "none");
   }
+  void sparse(std::string_view key, const std::vector<double>&) {
+    row(key, "list of numbers", "none");
+  }
   void tokens(std::string_view key, std::int64_t value) {
     row(key, "count, such as `64K`", format_tokens(value));
   }

@@ -48,7 +48,7 @@ TEST(Rotary, BackwardTurnIsTheInverse) {
 TEST(Rotary, FrequenciesArePowersOfTheta) {
   RotarySpec rotary;
   rotary.theta = 10000;
-  const std::vector<double> f = rotary_frequencies(rotary, 4);
+  const std::vector<double> f = rotary_frequencies(rotary, 4, 1);
   ASSERT_EQ(f.size(), 2U);
   EXPECT_EQ(f[0], 1);
   EXPECT_NEAR(f[1], 0.01, 1e-17);
@@ -58,10 +58,10 @@ TEST(Rotary, FrequenciesArePowersOfTheta) {
 TEST(Rotary, Llama3ScalingKeepsShortAndStretchesLongWavelengths) {
   RotarySpec rotary;
   rotary.theta = 500000;
-  const std::vector<double> plain = rotary_frequencies(rotary, 128);
+  const std::vector<double> plain = rotary_frequencies(rotary, 128, 1);
   rotary.factor = 8;
   rotary.original_positions = 8192;
-  const std::vector<double> scaled = rotary_frequencies(rotary, 128);
+  const std::vector<double> scaled = rotary_frequencies(rotary, 128, 1);
   ASSERT_EQ(scaled.size(), 64U);
   // Pair 28 turns 4.19 times in 8192 positions, pair 29 3.41 times, pair 34 1.22, pair 35 0.997.
   EXPECT_EQ(scaled[0], plain[0]);
@@ -77,7 +77,7 @@ TEST(Rotary, LinearScalingStretchesAll) {
   RotarySpec rotary;
   rotary.factor = 4;
   rotary.scaling = RotaryScaling::linear;
-  const std::vector<double> f = rotary_frequencies(rotary, 4);
+  const std::vector<double> f = rotary_frequencies(rotary, 4, 1);
   EXPECT_EQ(f[0], 0.25);
   EXPECT_NEAR(f[1], 0.0025, 1e-17);
 }
@@ -87,17 +87,29 @@ TEST(Rotary, LinearScalingStretchesAll) {
 TEST(Rotary, YarnScalesBetweenTwoPairs) {
   RotarySpec rotary;
   rotary.theta = 1e6;
-  const std::vector<double> plain = rotary_frequencies(rotary, 128);
+  const std::vector<double> plain = rotary_frequencies(rotary, 128, 1);
   rotary.factor = 4;
   rotary.scaling = RotaryScaling::yarn;
   rotary.low_frequency_factor = 1;
   rotary.high_frequency_factor = 32;
   rotary.original_positions = 32768;
-  const std::vector<double> scaled = rotary_frequencies(rotary, 128);
+  const std::vector<double> scaled = rotary_frequencies(rotary, 128, 1);
   EXPECT_EQ(scaled[23], plain[23]);
   EXPECT_NEAR(scaled[24], plain[24] * (1 - 0.75 / 17), 1e-15);
   EXPECT_NEAR(scaled[39], plain[39] * (1 - 0.75 * 16 / 17), 1e-15);
   EXPECT_EQ(scaled[40], plain[40] / 4);
+}
+
+// In sequences longer than the original ones pairs are stretched by other factors.
+TEST(Rotary, LongropeStretchesEachPairByItsOwnFactor) {
+  RotarySpec rotary;
+  const std::vector<double> plain = rotary_frequencies(rotary, 4, 1);
+  rotary.scaling = RotaryScaling::longrope;
+  rotary.original_positions = 10;
+  rotary.short_factors = {1, 2};
+  rotary.long_factors = {4, 8};
+  EXPECT_EQ(rotary_frequencies(rotary, 4, 10), (std::vector<double>{plain[0], plain[1] / 2}));
+  EXPECT_EQ(rotary_frequencies(rotary, 4, 11), (std::vector<double>{plain[0] / 4, plain[1] / 8}));
 }
 
 TEST(Rotary, MagnitudeMultipliesWhatTurns) {

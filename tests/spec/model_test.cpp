@@ -1,6 +1,8 @@
 // Tensors and exact parameter counts.
 #include "fpdt/spec/model.h"
 
+#include <gmock/gmock.h>
+
 #include <gtest/gtest.h>
 
 #include "problems.h"
@@ -9,6 +11,7 @@ namespace fpdt {
 namespace {
 
 using test::llama3;
+using testing::HasSubstr;
 
 // The counts in model cards and checkpoints.
 TEST(Model, CountsParametersExactly) {
@@ -192,6 +195,24 @@ TEST(Model, FindsWhatCannotBe) {
   EXPECT_EQ(check(model).front().code, "M102") << "there is no range between 1 and 1";
   model.kinds.front().rotary.scaling = RotaryScaling::linear;
   EXPECT_TRUE(check(model).empty()) << "linear scaling has none";
+  const auto message = [&](auto change) {
+    ModelSpec changed = llama3(2, 256, 8, 512);
+    RotarySpec& rotary = changed.kinds.front().rotary;
+    rotary.scaling = RotaryScaling::longrope;
+    rotary.short_factors = rotary.long_factors = std::vector<double>(64, 2.0);
+    rotary.factor = 1;
+    change(rotary);
+    return format_diagnostics(check(changed));
+  };
+  EXPECT_EQ(message([](RotarySpec&) {}), "");
+  EXPECT_THAT(message([](RotarySpec& one) { one.short_factors.pop_back(); }),
+              HasSubstr("rotary.short_factors: expected 64 positive numbers, one for each pair of "
+                        "dimensions, found 63"));
+  EXPECT_THAT(message([](RotarySpec& one) { one.long_factors[3] = 0; }),
+              HasSubstr("rotary.long_factors: expected 64 positive numbers"));
+  EXPECT_THAT(message([](RotarySpec& one) { one.factor = 2; }), HasSubstr("expected 1, since"));
+  EXPECT_THAT(message([](RotarySpec& one) { one.scaling = RotaryScaling::yarn; }),
+              HasSubstr("expected 0 positive numbers, which only longrope has, found 64"));
   model = llama3(2, 256, 8, 512);
   model.heads = 65536;
   model.head_dim = 512;

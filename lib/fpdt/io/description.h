@@ -35,6 +35,8 @@ void describe(Self& rotary, Visitor& f) {
   f.optional("original_positions", rotary.original_positions);
   f.optional("scaling", rotary.scaling);
   f.optional("magnitude", rotary.magnitude);
+  f.sparse("short_factors", rotary.short_factors);
+  f.sparse("long_factors", rotary.long_factors);
 }
 
 template <Describes<LayerKind> Self, class Visitor>

@@ -298,7 +298,7 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
     config.dropout("embd_pdrop", 0);
     config.find("original_max_position_embeddings");  // of longrope
     if (model.kinds.front().rotary.scaling == RotaryScaling::yarn) {
-      config.refuse("rope_scaling", "transformers takes yarn for longrope, which is not supported");
+      config.refuse("rope_scaling", "transformers takes the yarn of phi3 for longrope");
     }
   }
   model.qkv_bias = type == "qwen2";

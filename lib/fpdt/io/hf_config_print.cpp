@@ -1,12 +1,14 @@
 // Finds the Hugging Face family of a model, and prints its config.json.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "fpdt/io/hf_config.h"
+#include "fpdt/io/hf_reader.h"
 
 namespace fpdt {
 namespace {
@@ -65,12 +67,13 @@ bool is_yarn(const RotarySpec& rotary) {
   return rotary.scaling == RotaryScaling::yarn || rotary.scaling == RotaryScaling::yarn_exact;
 }
 
+bool is_longrope(const RotarySpec& rotary) { return rotary.scaling == RotaryScaling::longrope; }
+
 // Phi stores the projections of Llama side by side. transformers takes its yarn for longrope.
 bool is_phi(const ModelSpec& model) {
   const RotarySpec& rotary = model.kinds.front().rotary;
-  if (rotary.magnitude != 1 || (rotary.factor != 1 && is_yarn(rotary))) {
-    return false;
-  }
+  const bool magnified = rotary.magnitude != 1 && !is_longrope(rotary);
+  if (magnified || (rotary.factor != 1 && is_yarn(rotary))) return false;
   return model.family == Family::phi && model.kinds.size() == 1 && !model.qk_norm &&
          !model.qkv_bias && model.head_dim * model.heads == model.hidden;
 }
@@ -82,7 +85,7 @@ bool is_gemma(const ModelSpec& model) {
   const double scalar = 1 / (model.score_scale() * model.score_scale());  // its key is an integer
   std::int64_t windows = 0;
   for (const LayerKind& kind : model.kinds) {
-    if (kind.rotary.fraction != 1) return false;
+    if (kind.rotary.fraction != 1 || is_longrope(kind.rotary)) return false;
     if (kind.window == 0) continue;
     ++windows;
     if (!model.qk_norm) continue;
@@ -111,11 +114,20 @@ using Config = nlohmann::ordered_json;
 // transformers does not enforce this key; the schedule sets the length of sequences.
 constexpr std::int64_t kPositions = 1 << 20;
 
-// Among the scalings that transformers knows, only yarn has a magnitude. With a factor of 1 the
-// scalings differ in nothing else.
+// The positions from which transformers takes longrope's magnitude, if there are any.
+std::optional<std::int64_t> longrope_positions(const RotarySpec& rotary) {
+  const auto original = static_cast<double>(rotary.original_positions);
+  const double positions = std::round(std::pow(original, rotary.magnitude * rotary.magnitude));
+  const double found = longrope_magnitude(positions / original, rotary.original_positions);
+  if (!(positions < 0x1p53) || std::abs(found - rotary.magnitude) > 1e-12) return std::nullopt;
+  return static_cast<std::int64_t>(positions);
+}
+
+// Among the scalings that transformers knows, only yarn and longrope have a magnitude. With a
+// factor of 1 the others differ in nothing else.
 void require_magnitude(const ModelSpec& model, const RotarySpec& rotary) {
   if (rotary.fraction == 0 || rotary.magnitude == 1 || rotary.factor == 1 || is_yarn(rotary)) {
-    return;
+    return;  // longrope's factor is 1
   }
   throw InputError(
       fmt::format("model {}: rotary.magnitude {} beside scaling {} with factor {}: no Hugging Face "
@@ -123,7 +135,22 @@ void require_magnitude(const ModelSpec& model, const RotarySpec& rotary) {
                   model.name, rotary.magnitude, word(rotary.scaling), rotary.factor));
 }
 
+// As few keys as transformers took from Phi 3 at first: others stand beside them.
+void add_longrope(Config& config, const RotarySpec& rotary) {
+  Config& scaling = config["rope_scaling"];
+  scaling["type"] = word(rotary.scaling);
+  scaling["short_factor"] = rotary.short_factors;
+  scaling["long_factor"] = rotary.long_factors;
+  config["original_max_position_embeddings"] = rotary.original_positions;
+  if (const auto positions = longrope_positions(rotary)) {
+    config["max_position_embeddings"] = *positions;
+  } else {
+    scaling["attention_factor"] = rotary.magnitude;
+  }
+}
+
 void add_scaling(Config& config, const RotarySpec& rotary) {
+  if (is_longrope(rotary)) return add_longrope(config, rotary);
   if (rotary.factor == 1 && rotary.magnitude == 1) return;
   const bool yarn = is_yarn(rotary) || rotary.magnitude != 1;
   Config& scaling = config["rope_scaling"];

@@ -70,6 +70,9 @@ struct RotaryKeys {
   double standard_theta = 10000;
 };
 RotarySpec read_rotary(ConfigReader& config, const RotaryKeys& keys);
+// longrope's attention factor where a config gives none: for sequences `ratio` times as long as the
+// original ones (Ding et al., arXiv 2402.13753, section 3.4).
+double longrope_magnitude(double ratio, std::int64_t original_positions);
 // That of layers of one type, such as "full_attention", where rope_parameters has a map for each.
 std::optional<RotarySpec> read_rotary_of(ConfigReader& config, std::string_view layer_type,
                                          RotarySpec standard);

@@ -1,7 +1,7 @@
-// rope_scaling and rope_parameters: default, linear, llama3 and yarn.
+// rope_scaling and rope_parameters: default, linear, llama3, yarn and longrope.
 //
-// The formulas follow transformers/modeling_rope_utils.py. Other types (dynamic, longrope, ...)
-// change with the length or have their own tables, and are refused by name.
+// The formulas follow transformers/modeling_rope_utils.py. Other types (dynamic, proportional, ...)
+// are refused by name.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -9,6 +9,12 @@
 #include "fpdt/io/hf_reader.h"
 
 namespace fpdt {
+
+double longrope_magnitude(double ratio, std::int64_t original_positions) {
+  if (!(ratio > 1) || original_positions < 2) return 1;
+  return std::sqrt(1 + std::log(ratio) / std::log(static_cast<double>(original_positions)));
+}
+
 namespace {
 
 // yarn's attention factor when the config does not give it.
@@ -43,9 +49,11 @@ class ScalingReader {
       fields_.required("factor", rotary.factor);
     } else if (type == "yarn") {
       read_yarn(rotary);
+    } else if (type == "longrope" || type == "su") {  // its first name
+      read_longrope(rotary);
     } else if (type != "default") {
       config_.refuse(key_, fmt::format("rope type \"{}\" is not supported, expected default, "
-                                       "linear, llama3 or yarn",
+                                       "linear, llama3, yarn or longrope",
                                        type));
       return rotary;
     }
@@ -78,6 +86,18 @@ class ScalingReader {
     optional("attention_factor", rotary.magnitude);
     if (optional("truncate", truncate) && !truncate) rotary.scaling = RotaryScaling::yarn_exact;
     read_original(rotary);
+  }
+  void read_longrope(RotarySpec& rotary) {
+    rotary.scaling = RotaryScaling::longrope;
+    fields_.required("short_factor", rotary.short_factors);
+    fields_.required("long_factor", rotary.long_factors);
+    read_original(rotary);
+    double ratio =
+        static_cast<double>(config_.value("max_position_embeddings", rotary.original_positions)) /
+        static_cast<double>(rotary.original_positions);
+    optional("factor", ratio);
+    rotary.magnitude = longrope_magnitude(ratio, rotary.original_positions);
+    optional("attention_factor", rotary.magnitude);
   }
   // The original context length: given beside the map, in it, or as all positions.
   void read_original(RotarySpec& rotary) {

@@ -21,6 +21,8 @@ class JsonPrinter {
       entry(key, json_string(value));
     } else if constexpr (std::is_same_v<T, Bytes>) {
       entry(key, fmt::format("\"{}B\"", value.value));
+    } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+      entry(key, fmt::format("[{}]", fmt::join(value, ",")));
     } else {
       entry(key, fmt::format("{}", value));
     }
@@ -182,11 +184,11 @@ Stated stated_by(const Problem& problem, const Strategy& strategy) {
   std::vector<StatedKind> kinds;
   for (const LayerKind& kind : model.kinds) {
     const RotarySpec& rotary = kind.rotary;
-    kinds.push_back(
-        {kind.window,
-         {model.rotary_dim(kind), rotary.theta, rotary.factor, rotary.low_frequency_factor,
-          rotary.high_frequency_factor, rotary.original_positions,
-          same_word<ScalingKind>(rotary.scaling), rotary.magnitude}});
+    kinds.push_back({kind.window,
+                     {model.rotary_dim(kind), rotary.theta, rotary.factor,
+                      rotary.low_frequency_factor, rotary.high_frequency_factor,
+                      rotary.original_positions, same_word<ScalingKind>(rotary.scaling),
+                      rotary.magnitude, rotary.pair_factors(problem.seq_len)}});
   }
   return {same_word<Dtype>(strategy.storage),
           same_word<NormKind>(model.norm),

@@ -109,6 +109,16 @@ bool convert(const Node& node, Bytes& value) {
   return parsed.has_value();
 }
 
+bool convert(const Node& node, std::vector<double>& values) {
+  if (node.kind != NodeKind::list) return false;
+  std::vector<double> read(node.items.size());
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    if (!convert(node.items[i], read[i])) return false;
+  }
+  values = std::move(read);
+  return true;
+}
+
 bool convert_line(const Node& node, std::string& value) {
   if (node.text.size() > kTextMax || printable(node.text) != node.text) return false;
   return convert(node, value);
@@ -126,6 +136,7 @@ std::string_view expected(const double&) { return "a number"; }
 std::string_view expected(const bool&) { return "true or false"; }
 std::string_view expected(const std::string&) { return "a text of one line"; }
 std::string_view expected(const Bytes&) { return "a size such as \"80GiB\""; }
+std::string_view expected(const std::vector<double>&) { return "a list of numbers"; }
 
 Fields::Fields(const Node& node, std::string path, FileFindings& findings)
     : node_(&node), path_(std::move(path)), findings_(&findings) {

@@ -67,6 +67,7 @@ bool convert(const Node& node, double& value);
 bool convert(const Node& node, bool& value);
 bool convert(const Node& node, std::string& value);
 bool convert(const Node& node, Bytes& value);
+bool convert(const Node& node, std::vector<double>& values);
 bool convert_tokens(const Node& node, std::int64_t& value);
 // A text for messages: at most 4096 bytes that are printable.
 bool convert_line(const Node& node, std::string& value);
@@ -77,6 +78,7 @@ std::string_view expected(const double&);
 std::string_view expected(const bool&);
 std::string_view expected(const std::string&);
 std::string_view expected(const Bytes&);
+std::string_view expected(const std::vector<double>&);
 
 // The keys of one map, and a reading visitor of the descriptions in description.h. The strings of
 // requested keys must outlive it.

@@ -75,6 +75,12 @@ std::string yaml_scalar(const Rate& rate) {
                      yaml_scalar(rate.low), yaml_scalar(rate.high));
 }
 
+std::string yaml_scalar(const std::vector<double>& values) {
+  std::vector<std::string> texts;
+  for (const double value : values) texts.push_back(yaml_scalar(value));
+  return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+
 void YamlPrinter::sparse(std::string_view key, const std::vector<SizeShare>& points) {
   if (points.empty()) return;
   std::string map;

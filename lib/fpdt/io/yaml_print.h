@@ -20,6 +20,8 @@ std::string yaml_scalar(const std::string& text);
 std::string yaml_scalar(Bytes bytes);
 // One number, or "{typical: 250e12, low: 240e12, high: 260e12}".
 std::string yaml_scalar(const Rate& rate);
+// "[1, 1.5]"
+std::string yaml_scalar(const std::vector<double>& values);
 
 // Prints in block style; maps inside lists and maps of numbers are in flow style.
 class YamlPrinter {

@@ -49,7 +49,7 @@ enum class ActivationKind : std::uint8_t {
   geglu_tanh,
   clamped_swiglu
 };
-enum class ScalingKind : std::uint8_t { llama3, linear, yarn, yarn_exact };
+enum class ScalingKind : std::uint8_t { llama3, linear, yarn, yarn_exact, longrope };
 enum class Pass : std::uint8_t { forward, recompute, backward };
 
 constexpr auto words_of(NormKind) { return word_list("rms", "layer"); }
@@ -63,7 +63,9 @@ constexpr std::int64_t inputs_of(ActivationKind kind) {
 // Of clamped_swiglu: the largest gate, and the largest magnitude of up; the factor of the gate in
 // its sigmoid.
 inline constexpr double kClampLimit = 7, kClampRate = 1.702;
-constexpr auto words_of(ScalingKind) { return word_list("llama3", "linear", "yarn", "yarn_exact"); }
+constexpr auto words_of(ScalingKind) {
+  return word_list("llama3", "linear", "yarn", "yarn_exact", "longrope");
+}
 constexpr auto words_of(Pass) { return word_list("forward", "recompute", "backward"); }
 
 // The part of each block that the ops of a kind must cover together. pairs: every pair of query and
@@ -220,8 +222,8 @@ struct NormBackward {
 };
 
 // Constants of rotary embedding (Su et al., arXiv 2104.09864; half-split pairs i, i + rotary/2).
-// factor != 1 scales the frequencies; `magnitude` multiplies the rotated dimensions. rotary = 0:
-// none.
+// factor != 1 scales the frequencies, or longrope divides that of each pair by its own of `factors`;
+// `magnitude` multiplies the rotated dimensions. rotary = 0: none.
 struct Rotary {
   std::int64_t rotary = 0;
   double theta = 10000;
@@ -229,6 +231,7 @@ struct Rotary {
   std::int64_t original_positions = 8192;
   ScalingKind scaling = ScalingKind::llama3;
   double magnitude = 1;
+  std::vector<double> factors;
 
   bool operator==(const Rotary&) const = default;
 
@@ -242,6 +245,7 @@ struct Rotary {
     f.constant("original_positions", self.original_positions);
     f.constant("scaling", self.scaling);
     f.constant("magnitude", self.magnitude);
+    f.constant("factors", self.factors);
   }
 };
 

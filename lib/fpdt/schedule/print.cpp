@@ -37,6 +37,9 @@ std::string value_text(const std::string& value) { return quoted(value); }
 std::string value_text(const RankExpression& value) {
   return is_constant(value) ? rank_expression_text(value) : quoted(rank_expression_text(value));
 }
+std::string value_text(const std::vector<double>& values) {
+  return fmt::format("[{}]", fmt::join(values, ","));
+}
 template <class E, class = decltype(word(E{}))>
 std::string value_text(E value) {
   return quoted(word(value));

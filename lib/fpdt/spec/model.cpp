@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -40,6 +41,29 @@ void check_range(std::vector<Diagnostic>& findings, const ModelSpec& model, std:
                       fmt::format("{}: expected 1 to {}, found {}", field, limit, value)});
 }
 
+// Only longrope has factors of pairs, and each pair has two.
+template <class Add>
+void check_pair_factors(const ModelSpec& model, const LayerKind& kind, const Add& add) {
+  const RotarySpec& rotary = kind.rotary;
+  const bool longrope = rotary.scaling == RotaryScaling::longrope;
+  const std::int64_t pairs = longrope ? model.rotary_dim(kind) / 2 : 0;
+  const auto fit = [&](const char* field, const std::vector<double>& factors) {
+    const bool positive = std::all_of(factors.begin(), factors.end(), [](double factor) {
+      return factor > 0 && factor < std::numeric_limits<double>::infinity();
+    });
+    if (std::ssize(factors) == pairs && positive) return;
+    add(fmt::format(".{}: expected {} positive numbers, {}, found {}", field, pairs,
+                    longrope ? "one for each pair of dimensions" : "which only longrope has",
+                    factors.size()));
+  };
+  fit("short_factors", rotary.short_factors);
+  fit("long_factors", rotary.long_factors);
+  if (longrope && rotary.factor != 1) {
+    add(fmt::format(".factor: expected 1, since longrope stretches each pair by its own, found {}",
+                    rotary.factor));
+  }
+}
+
 void check_rotary(const ModelSpec& model, const LayerKind& kind, std::vector<std::string>& wrong) {
   const RotarySpec& rotary = kind.rotary;
   const std::string name = kind.name.empty() ? "rotary" : kind.name + ".rotary";
@@ -57,6 +81,7 @@ void check_rotary(const ModelSpec& model, const LayerKind& kind, std::vector<std
     add(": expected theta > 1, factor >= 1, original_positions >= 1, low_frequency_factor > 0, "
         "0 < magnitude < 1e6");
   }
+  check_pair_factors(model, kind, add);
   const bool has_range = rotary.factor != 1 && rotary.scaling != RotaryScaling::linear;
   if (has_range && !(rotary.high_frequency_factor > rotary.low_frequency_factor)) {
     add(": high_frequency_factor must exceed low_frequency_factor");

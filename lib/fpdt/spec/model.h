@@ -38,10 +38,11 @@ constexpr auto words_of(ActivationFamily) {
 // arXiv 2309.00071). llama3 and yarn leave frequencies alone that turn more than
 // high_frequency_factor times in original_positions, and stretch fully those that turn less than
 // low_frequency_factor times. yarn rounds the range between the two to whole dimensions,
-// yarn_exact does not (gpt-oss).
-enum class RotaryScaling : std::uint8_t { llama3, linear, yarn, yarn_exact };
+// yarn_exact does not (gpt-oss). longrope: each pair by a factor of its own (Ding et al., arXiv
+// 2402.13753), whatever `factor` is.
+enum class RotaryScaling : std::uint8_t { llama3, linear, yarn, yarn_exact, longrope };
 constexpr auto words_of(RotaryScaling) {
-  return word_list("llama3", "linear", "yarn", "yarn_exact");
+  return word_list("llama3", "linear", "yarn", "yarn_exact", "longrope");
 }
 
 // Rotary position embedding. `fraction` of the head size rotates (the first dimensions, half-split
@@ -55,7 +56,15 @@ struct RotarySpec {
   std::int64_t original_positions = 8192;
   RotaryScaling scaling = RotaryScaling::llama3;
   double magnitude = 1;  // multiplies the rotated dimensions (the attention factor of yarn)
+  // Of longrope, for each pair: by which frequencies are stretched in sequences of at most
+  // original_positions tokens, and in longer ones.
+  std::vector<double> short_factors{}, long_factors{};
   bool operator==(const RotarySpec&) const = default;
+
+  // Those of a sequence of so many tokens; empty without longrope.
+  [[nodiscard]] const std::vector<double>& pair_factors(std::int64_t tokens) const {
+    return tokens > original_positions ? long_factors : short_factors;
+  }
 };
 
 // What layers of one kind share, and layers of another kind may have otherwise.

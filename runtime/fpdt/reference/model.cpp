@@ -165,6 +165,11 @@ void embed_backward(const ModelSpec& model, const Sample& sample, const Matrix& 
   }
 }
 
+std::vector<double> frequencies_of(const ModelSpec& model, const LayerKind& kind,
+                                   const Sample& sample) {
+  return rotary_frequencies(kind.rotary, model.rotary_dim(kind), std::ssize(sample.documents));
+}
+
 // Records the layer, and turns x into x'.
 LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, std::int64_t layer,
                           const Sample& sample, Matrix& x) {
@@ -178,9 +183,8 @@ LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, 
     r.raw = r.qkv;
     r.qkv = head_norm(r.raw, head_layout(model), head_norm_weights(model, parameters, layer));
   }
-  rotate(r.qkv, sample.documents, head_layout(model),
-         rotary_frequencies(kind.rotary, model.rotary_dim(kind)), Turn::forward,
-         kind.rotary.magnitude);
+  rotate(r.qkv, sample.documents, head_layout(model), frequencies_of(model, kind, sample),
+         Turn::forward, kind.rotary.magnitude);
   r.o = attention(r.qkv, sample.documents, head_layout(model), sight_of(model, parameters, layer));
   r.h = projected(parameters, name("out"), r.o, model.q_width());
   if (model.post_norms) {
@@ -259,9 +263,8 @@ void layer_backward(const ModelSpec& model, const Parameters& parameters, std::i
   auto [dqkv, dsinks] = attention_backward(r.qkv, sample.documents, head_layout(model), dout,
                                            sight_of(model, parameters, layer));
   add_to(gradients, name("sinks.weight"), dsinks);
-  rotate(dqkv, sample.documents, head_layout(model),
-         rotary_frequencies(kind.rotary, model.rotary_dim(kind)), Turn::backward,
-         kind.rotary.magnitude);
+  rotate(dqkv, sample.documents, head_layout(model), frequencies_of(model, kind, sample),
+         Turn::backward, kind.rotary.magnitude);
   if (model.qk_norm) {
     HeadNormGradients d = head_norm_backward(r.raw, head_layout(model),
                                              head_norm_weights(model, parameters, layer), dqkv);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/base/math.h"
 
 namespace fpdt::reference {
 namespace {
@@ -43,8 +44,15 @@ double yarn_scaled(double frequency, const RotarySpec& rotary, std::int64_t pair
   return ramp * frequency / rotary.factor + (1 - ramp) * frequency;
 }
 
+// Ding et al., arXiv 2402.13753; transformers/modeling_rope_utils.py, _compute_longrope_parameters.
+double longrope_scaled(double frequency, const RotarySpec& rotary, std::int64_t pair,
+                       std::int64_t tokens) {
+  const bool is_long = tokens > rotary.original_positions;
+  return frequency / (is_long ? rotary.long_factors : rotary.short_factors)[index(pair)];
+}
+
 double scaled(double frequency, const RotarySpec& rotary, std::int64_t pair,
-              std::int64_t rotary_dim) {
+              std::int64_t rotary_dim, std::int64_t tokens) {
   switch (rotary.scaling) {
     case RotaryScaling::llama3:
       return llama3_scaled(frequency, rotary);
@@ -53,19 +61,22 @@ double scaled(double frequency, const RotarySpec& rotary, std::int64_t pair,
     case RotaryScaling::yarn:
     case RotaryScaling::yarn_exact:
       return yarn_scaled(frequency, rotary, pair, static_cast<double>(rotary_dim));
+    case RotaryScaling::longrope:
+      return longrope_scaled(frequency, rotary, pair, tokens);
   }
   return frequency;
 }
 
 }  // namespace
 
-std::vector<double> rotary_frequencies(const RotarySpec& rotary, std::int64_t rotary_dim) {
+std::vector<double> rotary_frequencies(const RotarySpec& rotary, std::int64_t rotary_dim,
+                                       std::int64_t tokens) {
   std::vector<double> frequencies;
   for (std::int64_t i = 0; i < rotary_dim; i += 2) {
     const double exponent = static_cast<double>(i) / static_cast<double>(rotary_dim);
     const double frequency = std::pow(rotary.theta, -exponent);
-    frequencies.push_back(rotary.factor == 1 ? frequency
-                                             : scaled(frequency, rotary, i / 2, rotary_dim));
+    const bool plain = rotary.factor == 1 && rotary.scaling != RotaryScaling::longrope;
+    frequencies.push_back(plain ? frequency : scaled(frequency, rotary, i / 2, rotary_dim, tokens));
   }
   return frequencies;
 }

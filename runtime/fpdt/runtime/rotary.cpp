@@ -37,6 +37,7 @@ double kept_share(const Rotary& rotary, std::int64_t pair, double frequency) {
       return std::clamp(smooth, 0.0, 1.0);
     }
     case ScalingKind::linear:
+    case ScalingKind::longrope:
       return 0;
     case ScalingKind::yarn:
     case ScalingKind::yarn_exact: {
@@ -53,6 +54,7 @@ double kept_share(const Rotary& rotary, std::int64_t pair, double frequency) {
 double rotary_frequency(const Rotary& rotary, std::int64_t pair) {
   const double exponent = -2.0 * static_cast<double>(pair) / static_cast<double>(rotary.rotary);
   const double frequency = std::pow(rotary.theta, exponent);
+  if (!rotary.factors.empty()) return frequency / rotary.factors[static_cast<std::size_t>(pair)];
   if (rotary.factor == 1) return frequency;
   const double share = kept_share(rotary, pair, frequency);
   return frequency * (share + (1.0 - share) / rotary.factor);

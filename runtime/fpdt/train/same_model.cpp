@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "fpdt/base/error.h"
 #include "fpdt/io/model_file.h"
@@ -36,14 +37,17 @@ std::string layer_difference(std::int64_t layer, const ModelSpec& ours, const Mo
   compare("rotary.magnitude", a.rotary.magnitude, b.rotary.magnitude);
   compare("rotary.theta", a.rotary.theta, b.rotary.theta);
   compare("rotary.factor", a.rotary.factor, b.rotary.factor);
-  if (a.rotary.factor == 1) return found.text;
+  compare("rotary.short_factors", a.rotary.short_factors, b.rotary.short_factors);
+  compare("rotary.long_factors", a.rotary.long_factors, b.rotary.long_factors);
+  if (a.rotary.factor == 1 && a.rotary.scaling != RotaryScaling::longrope) return found.text;
   compare("rotary.scaling", word(a.rotary.scaling), word(b.rotary.scaling));
   if (a.rotary.scaling == RotaryScaling::linear) return found.text;
+  compare("rotary.original_positions", a.rotary.original_positions, b.rotary.original_positions);
+  if (a.rotary.scaling == RotaryScaling::longrope) return found.text;
   compare("rotary.low_frequency_factor", a.rotary.low_frequency_factor,
           b.rotary.low_frequency_factor);
   compare("rotary.high_frequency_factor", a.rotary.high_frequency_factor,
           b.rotary.high_frequency_factor);
-  compare("rotary.original_positions", a.rotary.original_positions, b.rotary.original_positions);
   return found.text;
 }
 

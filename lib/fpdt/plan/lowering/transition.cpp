@@ -20,6 +20,8 @@ ScalingKind scaling_kind(RotaryScaling scaling) {
       return ScalingKind::yarn;
     case RotaryScaling::yarn_exact:
       return ScalingKind::yarn_exact;
+    case RotaryScaling::longrope:
+      return ScalingKind::longrope;
   }
   return {};
 }
@@ -57,7 +59,8 @@ Rotary Transition::rotary(const LayerKind& kind) const {
           spec.high_frequency_factor,
           spec.original_positions,
           scaling_kind(spec.scaling),
-          spec.magnitude};
+          spec.magnitude,
+          spec.pair_factors(problem_.seq_len)};
 }
 
 template <class Heads>

@@ -185,6 +185,13 @@ bool ShapeTerms::heads(std::int64_t rows, std::int64_t heads, std::int64_t kv_he
       rotary.scaling == ScalingKind::yarn || rotary.scaling == ScalingKind::yarn_exact;
   constant(!yarn || rotary.theta > 1, "yarn needs theta over 1");
   constant(std::isfinite(rotary.magnitude) && rotary.magnitude > 0, "magnitude must be positive");
+  const bool longrope = rotary.scaling == ScalingKind::longrope;
+  constant(!longrope || rotary.factor == 1, "longrope has a factor for each pair and no other");
+  constant(std::ssize(rotary.factors) == (longrope ? rotary.rotary / 2 : 0),
+           "factors must be one for each pair of longrope, and none of another scaling");
+  constant(
+      std::all_of(rotary.factors.begin(), rotary.factors.end(), [](double f) { return f > 0; }),
+      "factors must be positive");
   return true;
 }
 

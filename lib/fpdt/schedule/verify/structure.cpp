@@ -234,6 +234,8 @@ class Structure {
         if (!std::isfinite(value)) {
           structure.findings_.add("S103", where, fmt::format("{} is not finite", field));
         }
+      } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+        for (const double one : value) constant(field, one);
       } else if constexpr (std::is_same_v<T, RankExpression>) {
         structure.expression(value, where);
         if (!is_constant(value.first) && !is_constant(value.second)) ++structure.by_rank_;

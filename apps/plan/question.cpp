@@ -297,7 +297,9 @@ void note_own_attention(const Problem& problem, const Strategy& strategy, std::s
   std::string why = why_own_attention(problem, strategy);
   const std::vector<LayerKind>& kinds = problem.model.kinds;
   const bool some = why.empty() && problem.cluster.attention == AttentionKernels::cudnn &&
-                    !std::all_of(kinds.begin(), kinds.end(), in_library);
+                    !std::all_of(kinds.begin(), kinds.end(), [&](const LayerKind& kind) {
+                      return in_library(kind, problem.seq_len);
+                    });
   if (some) why = kNoWindows;
   if (why.empty()) return;
   const bool known = problem.cluster.rates.own_attention_forward.typical > 0 &&

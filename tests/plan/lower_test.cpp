@@ -12,6 +12,7 @@
 
 #include "fpdt/schedule/attention_workspace.h"
 #include "fpdt/schedule/depend.h"
+#include "fpdt/schedule/print.h"
 #include "fpdt/schedule/sum_workspace.h"
 
 #include "accounts.h"
@@ -253,6 +254,20 @@ std::vector<Operand*> sum_workspaces(Schedule& schedule) {
 }
 
 // All sums share one workspace, which holds the longest block of every rank and costs no edge.
+// Phi 3 has windows that are longer than most sequences.
+TEST(Lower, AWindowOfAllTokensIsNone) {
+  Problem problem = test::tiny_problem(test::tiny_llama(), 2, 59);
+  const Strategy strategy = test::tiny_strategy(20);
+  const std::string plain = print(lower(problem, strategy).schedule.schedule());
+  const auto with = [&](std::int64_t window) {
+    problem.model.kinds.front().window = window;
+    return print(lower(problem, strategy).schedule.schedule());
+  };
+  EXPECT_EQ(with(59), plain);
+  EXPECT_EQ(with(1 << 20), plain);
+  EXPECT_NE(with(58), plain);
+}
+
 TEST(Lower, SumsShareAWorkspace) {
   for (const std::int64_t ranks : {2, 4}) {
     Strategy strategy = test::tiny_strategy(16);

@@ -41,6 +41,10 @@ TEST(AttentionKernels, SaysWhyTilesAreNotCudnns) {
   EXPECT_EQ(why([](Problem& p) { p.documents = true; }), "those of cuDNN do not support documents");
   EXPECT_EQ(why([](Problem& p) { p.model.head_dim = 80; }),
             "those of cuDNN support heads of 64, 96 or 128, not 80");
+  EXPECT_EQ(why([](Problem& p) { p.model.kinds.front().window = p.seq_len - 1; }), kNoWindows);
+  Problem covered = fused;
+  covered.model.kinds.front().window = covered.seq_len;
+  EXPECT_TRUE(fused_attention(covered, strategy)) << "a window of all tokens hides none";
   strategy.storage = Storage::f32;
   EXPECT_EQ(why([](Problem&) {}), "those of cuDNN do not support f32");
 }

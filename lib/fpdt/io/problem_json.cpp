@@ -184,7 +184,7 @@ Stated stated_by(const Problem& problem, const Strategy& strategy) {
   std::vector<StatedKind> kinds;
   for (const LayerKind& kind : model.kinds) {
     const RotarySpec& rotary = kind.rotary;
-    kinds.push_back({kind.window,
+    kinds.push_back({kind.window_in(problem.seq_len),
                      {model.rotary_dim(kind), rotary.theta, rotary.factor,
                       rotary.low_frequency_factor, rotary.high_frequency_factor,
                       rotary.original_positions, same_word<ScalingKind>(rotary.scaling),

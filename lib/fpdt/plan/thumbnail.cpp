@@ -138,7 +138,8 @@ Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   for (LayerKind& kind : made.problem.model.kinds) {
     if (kind.window == 0) continue;
     const std::int64_t back = std::min(shape.chunks_back(kind), chunks);
-    kind.window = 1 + back * few.tiles.chunk_tokens;
+    const std::int64_t most = made.problem.seq_len - (kind.window_in(problem.seq_len) > 0 ? 1 : 0);
+    kind.window = std::min(1 + back * few.tiles.chunk_tokens, most);
   }
   few.copies.optimizer_tile =
       few.offloads_states() ? optimizer_tile(made.problem, few) : Copies{}.optimizer_tile;

@@ -20,7 +20,8 @@ constexpr std::int64_t kElementsMost = (std::int64_t{1} << 31) - 1;  // of one o
 std::string why_own_attention(const Problem& problem, const Strategy& strategy) {
   if (problem.cluster.attention != AttentionKernels::cudnn) return "";
   const std::vector<LayerKind>& kinds = problem.model.kinds;
-  if (std::none_of(kinds.begin(), kinds.end(), in_library)) {
+  if (std::none_of(kinds.begin(), kinds.end(),
+                   [&](const LayerKind& kind) { return in_library(kind, problem.seq_len); })) {
     return std::string(kNoWindows);
   }
   if (problem.model.attention_cap > 0) return "those of cuDNN compute no soft caps here";

@@ -14,8 +14,11 @@ std::string why_own_attention(const Problem& problem, const Strategy& strategy);
 // Whether cuDNN computes the tiles of layers without a window.
 bool fused_attention(const Problem& problem, const Strategy& strategy);
 inline constexpr std::string_view kNoWindows = "those of cuDNN compute no windows here";
-// Whether tiles of such layers are among them. Kernels of the backend compute those of a window.
-inline bool in_library(const LayerKind& kind) { return kind.window == 0; }
+// Whether tiles of such layers are among them, in a sequence of so many tokens. Kernels of the
+// backend compute those of a window.
+inline bool in_library(const LayerKind& kind, std::int64_t tokens) {
+  return kind.window_in(tokens) == 0;
+}
 
 // The longest chunk whose tiles cuDNN accepts, in whole rows of all ranks of a sequence: operands
 // must have less than 2^31 elements.

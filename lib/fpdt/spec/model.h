@@ -73,6 +73,11 @@ struct LayerKind {
   std::int64_t window = 0;  // tokens that a query sees, its own included; 0: all before it as well
   RotarySpec rotary;
   bool operator==(const LayerKind&) const = default;
+
+  // The window in a sequence of so many tokens: none, if it holds them all.
+  [[nodiscard]] std::int64_t window_in(std::int64_t tokens) const {
+    return window < tokens ? window : 0;
+  }
 };
 
 inline constexpr std::int64_t kKindsMost = 8;

@@ -67,7 +67,7 @@ std::int64_t Attention::workspace_bytes(const LayerClass& choice) const {
 }
 
 Operand Attention::workspace(const LayerKind& kind) {
-  if (!context_.fused || !in_library(kind)) return {};
+  if (!context_.fused || !in_library(kind, problem_.seq_len)) return {};
   return builder_.next(builder_.use(workspace_));
 }
 
@@ -86,7 +86,7 @@ std::string Attention::Place::name(const char* what) const {
 
 template <class Tile>
 void Attention::describe_tile(Tile& tile, const LayerKind& kind, const Place& place) const {
-  tile.window = kind.window;
+  tile.window = kind.window_in(problem_.seq_len);
   tile.documents = documents();
   tile.q_first = query_first(place.q_chunk);
   tile.q_rows = shape_.query_rows(place.q_chunk);

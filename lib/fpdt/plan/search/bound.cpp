@@ -20,6 +20,7 @@ class Clock {
  public:
   Clock(const Problem& problem, Storage storage, const Machine& machine)
       : model_(problem.model),
+        tokens_(problem.seq_len),
         rates_(problem.cluster.rates),
         machine_(machine),
         element_(storage == Storage::f32 ? 4 : 2) {
@@ -46,7 +47,7 @@ class Clock {
                  .own = true};
     const double own = seconds(tiles);
     tiles.own = false;
-    return own_ || !in_library(kind) ? own : std::min(own, seconds(tiles));
+    return own_ || !in_library(kind, tokens_) ? own : std::min(own, seconds(tiles));
   }
 
   // A row of a layer, forward and backward: each op reads and writes what it must.
@@ -91,6 +92,7 @@ class Clock {
   }
 
   const ModelSpec& model_;
+  std::int64_t tokens_;
   const Rates& rates_;
   const Machine& machine_;
   std::int64_t element_;

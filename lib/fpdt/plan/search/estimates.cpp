@@ -96,10 +96,10 @@ double Estimates::many_chunks(const Strategy& strategy, const Geometry& shape) {
   const std::int64_t first = kFirst + shape.chunks % kApart;
   bool grows = false;  // rows have ever more tiles
   for (const LayerKind& kind : problem_.model.kinds) {
-    const std::int64_t back = shape.chunks_back(kind);
-    grows = grows || back >= shape.chunks;
+    const bool all = kind.window_in(problem_.seq_len) == 0;
+    grows = grows || all;
     // The number of tiles of a row still grows in the short steps, but not to the end.
-    if (back >= first && back < shape.chunks) {
+    if (!all && shape.chunks_back(kind) >= first) {
       return static_cast<double>(simulate(problem_, strategy));
     }
   }

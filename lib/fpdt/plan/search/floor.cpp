@@ -30,7 +30,7 @@ double most_pairs(const Problem& problem, const Geometry& shape, const LayerKind
 // Those times the head size, by who computes them.
 struct Pairs {
   double in_library = 0, own = 0;
-  double& of(const LayerKind& kind) { return fpdt::in_library(kind) ? in_library : own; }
+  double& of(bool of_library) { return of_library ? in_library : own; }
 };
 
 }  // namespace
@@ -61,8 +61,9 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
     const double share = static_cast<double>(again) / static_cast<double>(problem.seq_len);
     const double times = rerun && from_input ? 2 : 1;
     const double pairs = most_pairs(problem, shape, kind, shape.chunks) * width;
-    forward.of(kind) += pairs + times * most_pairs(problem, shape, kind, repeated) * width;
-    backward.of(kind) += pairs;
+    const bool of_library = in_library(kind, problem.seq_len);
+    forward.of(of_library) += pairs + times * most_pairs(problem, shape, kind, repeated) * width;
+    backward.of(of_library) += pairs;
     if (rerun) weights += share * qkv + out + router;
     if (rerun) fed += up + down;
     if (model.post_norms) fed += down;  // backward reads it before its norm

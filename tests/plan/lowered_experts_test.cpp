@@ -118,6 +118,40 @@ TEST_F(LoweredExperts, SumsReceiveEachRowOnce) {
       after<GroupedGradient>([](GroupedGradient& op) { op.local_first += 1; }).count("S504"));
 }
 
+TEST_F(LoweredExperts, EachRowIsCountedOnce) {
+  const auto counts = [](const Op& op) { return std::holds_alternative<ExpertLoads>(op.body); };
+  const auto damaged = [&](const std::function<void(Block&)>& change) {
+    Schedule schedule = whole;
+    for (Block& block : schedule.blocks) {
+      if (std::any_of(block.ops.begin(), block.ops.end(), counts)) change(block);
+      for (Op& op : block.ops) op.after.clear();
+    }
+    depend(schedule);
+    return codes_of(schedule);
+  };
+  EXPECT_EQ(damaged([](Block&) {}), Codes{});
+  // The last tile of a layer, and all of them.
+  EXPECT_TRUE(damaged([&](Block& block) {
+                const auto last = std::find_if(block.ops.rbegin(), block.ops.rend(), counts);
+                block.ops.erase(std::next(last).base());
+              }).count("S509"));
+  EXPECT_TRUE(damaged([&](Block& block) { std::erase_if(block.ops, counts); }).count("S509"));
+  EXPECT_EQ(damaged([&](Block& block) {
+              const auto first = std::find_if(block.ops.begin(), block.ops.end(), counts);
+              Op again = *first;
+              again.name = "again";
+              block.ops.insert(first, again);
+            }),
+            Codes{"S509"});
+  // A layer that is visited twice.
+  Schedule twice = whole;
+  const auto call = std::find_if(twice.train.begin(), twice.train.end(), [&](const Call& one) {
+    return twice.blocks[static_cast<std::size_t>(one.block)].name == "forward";
+  });
+  twice.train.insert(call, *call);
+  EXPECT_TRUE(codes_of(twice).count("S509"));
+}
+
 // Tiles of 2 rows: what a tile has is not what its neighbour has.
 TEST_F(LoweredExperts, TilesAreNotMixed) {
   EXPECT_EQ(after<Dispatch>([](Dispatch& op) { op.x.row_first ^= 2; }), Codes{"S702"});

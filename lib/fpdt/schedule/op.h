@@ -222,7 +222,7 @@ struct NormBackward {
 };
 
 // Constants of rotary embedding (Su et al., arXiv 2104.09864; half-split pairs i, i + rotary/2).
-// factor != 1 scales the frequencies, or longrope divides that of each pair by its own of `factors`;
+// factor != 1 scales the frequencies, or longrope divides that of each pair by its own factor;
 // `magnitude` multiplies the rotated dimensions. rotary = 0: none.
 struct Rotary {
   std::int64_t rotary = 0;

@@ -54,6 +54,8 @@
 //               S505  chunks of a gradient leave a gap
 //               S506  gradients of a block end at different rows
 //               S507  attention tiles of one pass have different windows
+//               S508  queries of a pass with sinks have none, or two
+//               S509  rows of balanced experts are counted never, or twice
 //
 //   Roles       S601  an op writes an input
 //               S602  integers that were not fed as what they serve as

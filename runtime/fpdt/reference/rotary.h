@@ -14,8 +14,8 @@ namespace fpdt::reference {
 // / low_frequency_factor are stretched by the factor, and those between interpolate smoothly.
 // linear: all are stretched. yarn: pairs before the one that turns high_frequency_factor times in
 // original_positions stay, those after the one that turns low_frequency_factor times are stretched,
-// and those between interpolate linearly in i. longrope: each pair is stretched by its own factor, a
-// long one in sequences of more than original_positions `tokens`.
+// and those between interpolate linearly in i. longrope: each pair is stretched by its own factor,
+// a long one in sequences of more than original_positions `tokens`.
 std::vector<double> rotary_frequencies(const RotarySpec& rotary, std::int64_t rotary_dim,
                                        std::int64_t tokens);
 

@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
+
+#include "fpdt/io/model_file.h"
 
 #include "hf_configs.h"
 
@@ -67,6 +70,34 @@ TEST(HfRotary, ReadsLongrope) {
       "short_factor": 1, "long_factor": [1, "2"], "original_max_position_embeddings": 4096}})"),
               AllOf(HasSubstr("rope_scaling.short_factor: expected a list of numbers"),
                     HasSubstr("rope_scaling.long_factor: expected a list of numbers")));
+}
+
+// With the keys of the published config, which names code of its own.
+TEST(HfRotary, ReadsPhi4Mini) {
+  const ModelSpec ours = load_model(source_path("models/phi4-mini.yaml"));
+  const RotarySpec& rotary = ours.kinds.front().rotary;
+  std::vector<std::string> notes;
+  const ModelSpec read = parse_hf_config(
+      fmt::format(R"({{"architectures": ["Phi3ForCausalLM"], "attention_bias": false,
+          "attention_dropout": 0.0, "auto_map": {{"AutoConfig": "configuration_phi3.Phi3Config",
+          "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}}, "embd_pdrop": 0.0,
+          "full_attn_mod": 1, "hidden_act": "silu", "hidden_size": 3072, "initializer_range": 0.02,
+          "intermediate_size": 8192, "interpolate_factor": 1, "lm_head_bias": false,
+          "max_position_embeddings": 131072, "mlp_bias": false, "model_type": "phi3",
+          "num_attention_heads": 24, "num_hidden_layers": 32, "num_key_value_heads": 8,
+          "original_max_position_embeddings": 4096, "partial_rotary_factor": 0.75,
+          "resid_pdrop": 0.0, "rms_norm_eps": 1e-05, "rope_scaling": {{"long_factor": [{}],
+          "short_factor": [{}], "type": "longrope"}}, "rope_theta": 10000.0,
+          "sliding_window": 262144, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+          "use_cache": true, "vocab_size": 200064}})",
+                  fmt::join(rotary.long_factors, ", "), fmt::join(rotary.short_factors, ", ")),
+      "config.json", notes);
+  EXPECT_THAT(notes, testing::ElementsAre(HasSubstr("is taken for that of transformers")));
+  ModelSpec expected = ours;
+  expected.name = read.name;
+  expected.source = read.source;
+  EXPECT_EQ(read, expected);
+  EXPECT_EQ(parameter_count(read), 3836021760);
 }
 
 TEST(HfRotary, BothRopeGenerationsMeanTheSame) {

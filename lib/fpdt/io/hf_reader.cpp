@@ -51,7 +51,7 @@ struct Foreign {
   std::string_view key, what;
   double neutral = 0;
 };
-constexpr std::array<Foreign, 35> kForeign{{
+constexpr std::array<Foreign, 39> kForeign{{
     {"quantization_config", "quantised weights"},
     {"num_local_experts", "experts"},
     {"num_shared_experts", "shared experts"},
@@ -87,6 +87,10 @@ constexpr std::array<Foreign, 35> kForeign{{
     {"attention_probs_dropout_prob", "dropout"},
     {"is_encoder_decoder", "an encoder"},
     {"cross_attention_hidden_size", "cross attention"},
+    {"mlp_bias", "biases of the feed-forward"},
+    {"lm_head_bias", "a bias of the head"},
+    {"full_attn_mod", "windows of some layers", 1},
+    {"interpolate_factor", "another stretching of frequencies", 1},
 }};
 
 bool is_harmless(const Node& node, double neutral) {
@@ -127,6 +131,18 @@ void ConfigReader::note_default(std::string_view key, const std::string& value) 
   defaults_ += fmt::format("{}{} {}", defaults_.empty() ? "" : ", ", key, value);
 }
 
+void ConfigReader::check_code(std::string_view type) {
+  const Node* code = find("auto_map");
+  const Node* model = code == nullptr ? nullptr : code->find("AutoModelForCausalLM");
+  if (model == nullptr) return;
+  // Phi 3 and 4 mini were published with the code that became that of transformers.
+  if (type == "phi3" && model->text.ends_with("modeling_phi3.Phi3ForCausalLM")) {
+    note("auto_map: the model's own code is taken for that of transformers");
+  } else {
+    refuse("auto_map", "the model brings its own code, which may compute something else");
+  }
+}
+
 void ConfigReader::done(std::string_view type) {
   if (!defaults_.empty()) {
     note(fmt::format("the config leaves sizes out; planned with the defaults of {}: {}", type,
@@ -138,10 +154,7 @@ void ConfigReader::done(std::string_view type) {
     if (node == nullptr || is_harmless(*node, one.neutral)) continue;
     refuse(one.key, fmt::format("not supported ({})", one.what));
   }
-  const Node* code = find("auto_map");
-  if (code != nullptr && code->find("AutoModelForCausalLM") != nullptr) {
-    refuse("auto_map", "the model brings its own code, which may compute something else");
-  }
+  check_code(type);
   const double deviation = value("initializer_range", 0.02);
   if (deviation != 0.02) {
     note(fmt::format("initializer_range: {} is taken as 0.02 for new weights", deviation));

@@ -54,6 +54,7 @@ class ConfigReader {
   static std::string format_default(std::int64_t value) { return std::to_string(value); }
   static std::string format_default(bool value) { return value ? "true" : "false"; }
   void note_default(std::string_view key, const std::string& value);
+  void check_code(std::string_view type);
 
   const Node& root_;
   Fields fields_;

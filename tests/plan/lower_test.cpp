@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "fpdt/plan/fit.h"
 #include "fpdt/schedule/attention_workspace.h"
 #include "fpdt/schedule/depend.h"
 #include "fpdt/schedule/print.h"
@@ -259,9 +260,13 @@ TEST(Lower, AWindowOfAllTokensIsNone) {
   Problem problem = test::tiny_problem(test::tiny_llama(), 2, 59);
   const Strategy strategy = test::tiny_strategy(20);
   const std::string plain = print(lower(problem, strategy).schedule.schedule());
+  const Usage need = usage(problem, strategy);
   const auto with = [&](std::int64_t window) {
     problem.model.kinds.front().window = window;
-    return print(lower(problem, strategy).schedule.schedule());
+    const Lowered lowered = lower(problem, strategy);
+    EXPECT_EQ(usage(problem, strategy), need);
+    EXPECT_GE(need.device, usage(problem, strategy, lowered.placement).device);
+    return print(lowered.schedule.schedule());
   };
   EXPECT_EQ(with(59), plain);
   EXPECT_EQ(with(1 << 20), plain);

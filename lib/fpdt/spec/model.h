@@ -38,8 +38,8 @@ constexpr auto words_of(ActivationFamily) {
 // arXiv 2309.00071). llama3 and yarn leave frequencies alone that turn more than
 // high_frequency_factor times in original_positions, and stretch fully those that turn less than
 // low_frequency_factor times. yarn rounds the range between the two to whole dimensions,
-// yarn_exact does not (gpt-oss). longrope: each pair by a factor of its own (Ding et al., arXiv
-// 2402.13753), whatever `factor` is.
+// yarn_exact does not (gpt-oss). longrope stretches each pair by a factor of its own (Ding et al.,
+// arXiv 2402.13753), and `factor` is 1.
 enum class RotaryScaling : std::uint8_t { llama3, linear, yarn, yarn_exact, longrope };
 constexpr auto words_of(RotaryScaling) {
   return word_list("llama3", "linear", "yarn", "yarn_exact", "longrope");

@@ -60,7 +60,7 @@ Answer search_answer(const Question& question, std::int64_t take, Watch& watch) 
   answer.pins = pins;
   const auto begin = std::chrono::steady_clock::now();
   watch.begin("search");
-  answer.search = search(problem, pins, {.progress = watch.listener()});
+  answer.search = search(problem, pins, {.prices = true, .progress = watch.listener()});
   if (take > 0 && answer.search.best) take_plan(take, answer.search);
   if (answer.search.best) {
     Strategy strategy = answer.search.best->strategy;

@@ -102,7 +102,7 @@ class Passes {
                     : pins_.batch;
     const Storage gradients = result.best ? result.best->strategy.gradients : pins_.gradients;
     result.bound = bound_of(problem_, storage, gradients, sequences, estimates_.machine());
-    if (result.best && !pins_.strategy && !effort_.any) add_prices(result);
+    if (result.best && !pins_.strategy && effort_.prices) add_prices(result);
     return result;
   }
 

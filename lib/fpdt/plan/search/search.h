@@ -49,7 +49,7 @@ struct SearchResult {
   std::int64_t candidates = 0;       // strategies whose bytes were computed
   std::int64_t simulated = 0;
   Bound bound;         // of all strategies
-  Price host, device;  // of a node's host memory, and of each device's; with a best only
+  Price host, device;  // of a node's host memory, and of each device's; if asked for
 };
 
 // The progress of work, for whoever waits for it.
@@ -83,6 +83,7 @@ struct SearchEffort {
   // Only steps of fewer nanoseconds matter.
   std::int64_t bound = std::numeric_limits<std::int64_t>::max();
   bool any = false;          // the first strategy that fits is enough
+  bool prices = false;       // say what more memory would gain: two more climbs
   OnProgress progress = {};  // called often
 };
 

@@ -39,6 +39,29 @@ TEST(Narrowed, KeepsTheShapeOfEveryMethod) {
   }
 }
 
+// A narrow sequence has at most the original positions, and narrow heads have fewer pairs.
+TEST(Narrowed, KeepsWhichFactorsPairsHaveAndWhetherAWindowHidesKeys) {
+  Problem problem = test::llama3_8b(1 << 20);
+  LayerKind& kind = problem.model.kinds.front();
+  kind.rotary.factor = 1;
+  kind.rotary.scaling = RotaryScaling::longrope;
+  kind.rotary.short_factors.assign(64, 2.0);
+  kind.rotary.long_factors.assign(64, 3.0);
+  const Strategy strategy = default_strategy(problem);
+  const auto narrow = [&] { return narrowed(problem, strategy).first; };
+  const auto factors = [](const Problem& small) {
+    return small.model.kinds.front().rotary.pair_factors(small.seq_len);
+  };
+  kind.window = 1 << 20;
+  EXPECT_EQ(factors(narrow()), std::vector<double>(4, 3.0));
+  EXPECT_EQ(narrow().model.kinds.front().window, 0);
+  kind.window = 1 << 19;
+  EXPECT_GT(narrow().model.kinds.front().window_in(narrow().seq_len), 0);
+  kind.rotary.original_positions = 1 << 20;
+  EXPECT_EQ(factors(narrow()), std::vector<double>(4, 2.0));
+  expect_same_shape(problem, strategy);
+}
+
 TEST(Narrowed, KeepsClassesSegmentsAndRaggedChunks) {
   const Problem problem = test::llama3_8b((1 << 20) - 1000);
   Strategy strategy = default_strategy(problem);

@@ -20,13 +20,20 @@ std::int64_t tile(std::int64_t rows, std::int64_t whole, std::int64_t all) {
   return div_ceil(all, std::min(all, div_ceil(whole, rows)));
 }
 
-void narrow_model(ModelSpec& model) {
+void narrow_model(ModelSpec& model, std::int64_t tokens) {
   model.name += "-narrow";
   // At least a quarter of a head rotates, in pairs.
   model.head_dim = 8;
   model.hidden = 16;
   model.feed_forward = 16;
   model.vocabulary = kWords;
+  for (LayerKind& kind : model.kinds) {
+    RotarySpec& rotary = kind.rotary;
+    if (rotary.scaling != RotaryScaling::longrope) continue;
+    std::vector<double> factors = rotary.pair_factors(tokens);
+    factors.resize(index(model.rotary_dim(kind) / 2), 1);
+    rotary.short_factors = rotary.long_factors = factors;  // however short the sequence is
+  }
 }
 
 }  // namespace
@@ -35,7 +42,7 @@ std::pair<Problem, Strategy> narrowed(const Problem& problem, const Strategy& st
   const Geometry shape = geometry(problem, strategy);
   Problem small = problem;
   Strategy same = strategy;
-  narrow_model(small.model);
+  narrow_model(small.model, problem.seq_len);
   shorten_layers(same, small.model,
                  {.in_segment = kLayersAlike, .segments = kLayersAlike, .alone = kLayersAlike});
   small.cluster.attention = AttentionKernels::own;
@@ -51,11 +58,11 @@ std::pair<Problem, Strategy> narrowed(const Problem& problem, const Strategy& st
     if (shape.padded_tokens > problem.seq_len) small.seq_len -= 1;
     if (small.model.learned_positions > 0) small.model.learned_positions = small.seq_len;
     for (std::size_t k = 0; k < small.model.kinds.size(); ++k) {
-      const std::int64_t window = problem.model.kinds[k].window;
-      if (window == 0) continue;
+      const std::int64_t window = problem.model.kinds[k].window_in(problem.seq_len);
       // The same share of a chunk, and as many chunks.
       small.model.kinds[k].window =
-          1 + div_ceil(mul(window - 1, same.tiles.chunk_tokens), shape.chunk_rows);
+          window == 0 ? 0
+                      : 1 + div_ceil(mul(window - 1, same.tiles.chunk_tokens), shape.chunk_rows);
     }
     const std::int64_t whole = shape.local_rows(0);
     same.tiles.ffn_rows = tile(strategy.tiles.ffn_rows, whole, rows);

@@ -41,4 +41,10 @@ constexpr std::optional<E> parse_word(std::string_view text) {
   return std::nullopt;
 }
 
+// The enumerator of another enum that has the same word, which there must be.
+template <HasWords To, HasWords From>
+constexpr To same_word(From value) {
+  return parse_word<To>(word(value)).value();
+}
+
 }  // namespace fpdt

@@ -141,12 +141,6 @@ void describe(Self& question, Visitor& f) {
   f.group("strategy", question.strategy);
 }
 
-// The enumerator of another enum that has the same word.
-template <class To, class From>
-To same_word(From value) {
-  return parse_word<To>(word(value)).value();
-}
-
 }  // namespace
 
 std::string strategy_json(const Strategy& strategy) {

@@ -49,19 +49,7 @@ Rows::Rows(Context& context, Transition& transition)
 }
 
 ActivationKind Rows::activation_kind() const {
-  switch (model_.activation) {
-    case ActivationFamily::swiglu:
-      return ActivationKind::swiglu;
-    case ActivationFamily::gelu_tanh:
-      return ActivationKind::gelu_tanh;
-    case ActivationFamily::gelu_erf:
-      return ActivationKind::gelu_erf;
-    case ActivationFamily::geglu_tanh:
-      return ActivationKind::geglu_tanh;
-    case ActivationFamily::clamped_swiglu:
-      return ActivationKind::clamped_swiglu;
-  }
-  return {};
+  return same_word<ActivationKind>(model_.activation);
 }
 
 std::int64_t Rows::ffn_tile() const {

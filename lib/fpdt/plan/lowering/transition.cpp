@@ -8,26 +8,6 @@
 #include "fpdt/base/math.h"
 
 namespace fpdt {
-namespace {
-
-ScalingKind scaling_kind(RotaryScaling scaling) {
-  switch (scaling) {
-    case RotaryScaling::llama3:
-      return ScalingKind::llama3;
-    case RotaryScaling::linear:
-      return ScalingKind::linear;
-    case RotaryScaling::yarn:
-      return ScalingKind::yarn;
-    case RotaryScaling::yarn_exact:
-      return ScalingKind::yarn_exact;
-    case RotaryScaling::longrope:
-      return ScalingKind::longrope;
-  }
-  return {};
-}
-
-}  // namespace
-
 Transition::Transition(Context& context) : LoweringPart(context) {
   const auto staging = [&](const char* name, std::int64_t width, Dtype dtype) {
     return rows_of_width(name, shape_.query_rows(0), width, dtype, overlaps() ? 2 : 1,
@@ -58,7 +38,7 @@ Rotary Transition::rotary(const LayerKind& kind) const {
           spec.low_frequency_factor,
           spec.high_frequency_factor,
           spec.original_positions,
-          scaling_kind(spec.scaling),
+          same_word<ScalingKind>(spec.scaling),
           spec.magnitude,
           spec.pair_factors(problem_.seq_len)};
 }

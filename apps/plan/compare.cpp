@@ -227,8 +227,8 @@ void note_gpus(const Problem& problem, const std::vector<const Method*>& asked,
                                      [&](const Contender& one) { return one.method == method; });
     if (has_row) continue;
     if (!serves(*method, problem.model)) {
-      say(fmt::format("note: {} has no row: its ranks share products, and experts are not cut\n",
-                      method->title));
+      say(fmt::format("note: {} has no row: its ranks share products, and {} are not cut\n",
+                      method->title, problem.model.uncut()));
       continue;
     }
     say(fmt::format("note: {} has no row: {} GPUs form no grid for it\n", method->title,

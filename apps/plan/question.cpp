@@ -103,9 +103,8 @@ Pins load_pins(const QuestionFlags& flags, Problem& problem) {
   if (!flags.method.empty()) pins.method = method_named(flags.method);
   if (pins.method != nullptr && !serves(*pins.method, problem.model)) {
     throw InputError(fmt::format(
-        "--method {}: its ranks share products, and the experts of {} are not cut; leave --method "
-        "out",
-        flags.method, problem.model.name));
+        "--method {}: its ranks share products, and the {} of {} are not cut; leave --method out",
+        flags.method, problem.model.uncut(), problem.model.name));
   }
   if (!flags.strategy.empty() &&
       !(flags.chunk.empty() && flags.method.empty() && flags.gradients.empty())) {

@@ -282,6 +282,19 @@ TEST_F(DemandOf, KernelsMoveTheirNapkins) {
   EXPECT_NEAR(of_element(back), 6, kSmall);
   back.addend = bf16;
   EXPECT_NEAR(of_element(back), 8, kSmall);
+  // Of columns, what lies beside them is not moved.
+  const auto columns = [&](auto op) {
+    op.weight = weight;
+    op.rows = kRows, op.width = kWidth, op.stride = 3 * kWidth;
+    return of_element(op);
+  };
+  NormColumns part;
+  part.values = {wide(Dtype::bf16, 3), true};
+  EXPECT_NEAR(columns(part), 4, kSmall);
+  NormColumnsBackward part_back;
+  part_back.x = wide(Dtype::bf16, 3);
+  part_back.gradient = {wide(Dtype::bf16, 3), true};
+  EXPECT_NEAR(columns(part_back), 6, kSmall);
   SplitHeads split;
   split.qkv = wide(Dtype::bf16, 3);
   split.q.operand = bf16;

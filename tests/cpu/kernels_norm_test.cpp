@@ -149,5 +149,63 @@ TEST(NormKernel, BackwardWithoutWeightGradientsAndInPlace) {
   EXPECT_EQ(memory.values(op.dx), apart);
 }
 
+// Columns [first, first + width) of rows.
+std::vector<double> columns_of(const std::vector<double>& values, std::int64_t stride,
+                               std::int64_t first, std::int64_t width) {
+  std::vector<double> cut;
+  for (std::size_t row = 0; row < values.size(); row += index(stride)) {
+    for (std::int64_t i = 0; i < width; ++i) cut.push_back(values[row + index(first + i)]);
+  }
+  return cut;
+}
+
+// The same bits as a norm of those columns alone, and the other columns stay.
+TEST(NormKernel, ColumnsInPlace) {
+  constexpr std::int64_t kRows = 515, kStride = 70, kFirst = 24, kWidth = 33;
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    KernelCase memory;
+    const auto cut = [&](const Operand& of) {
+      return columns_of(memory.values(of), kStride, kFirst, kWidth);
+    };
+    NormColumns op;
+    op.rows = kRows, op.stride = kStride, op.width = kWidth, op.column_first = kFirst;
+    op.weight = memory.put_random(dtype, kWidth);
+    op.values = memory.accumulate(dtype, kRows * kStride);
+    NormColumnsBackward back;
+    back.rows = kRows, back.stride = kStride, back.width = kWidth, back.column_first = kFirst;
+    back.weight = op.weight;
+    back.x = memory.put(dtype, memory.values(op.values));
+    back.gradient = memory.accumulate(dtype, kRows * kStride);
+    back.dweight = memory.write(Dtype::f32, kWidth);
+    Norm apart;
+    apart.rows = kRows, apart.width = kWidth;
+    apart.weight = op.weight;
+    apart.x = memory.put(dtype, cut(op.values.operand));
+    apart.y = memory.write(dtype, kRows * kWidth);
+    NormBackward back_apart;
+    back_apart.rows = kRows, back_apart.width = kWidth;
+    back_apart.weight = op.weight;
+    back_apart.x = apart.x;
+    back_apart.dy = memory.put(dtype, cut(back.gradient.operand));
+    back_apart.dx = memory.write(dtype, kRows * kWidth);
+    back_apart.dweight = memory.write(Dtype::f32, kWidth);
+    const auto before = memory.values(op.values), gradient_before = memory.values(back.gradient);
+    memory.run(op);
+    memory.run(back);
+    memory.run(apart);
+    memory.run(back_apart);
+    EXPECT_EQ(cut(op.values.operand), memory.values(apart.y));
+    EXPECT_EQ(cut(back.gradient.operand), memory.values(back_apart.dx));
+    EXPECT_EQ(memory.values(back.dweight), memory.values(back_apart.dweight));
+    for (const auto& [first, width] : {std::pair(std::int64_t{0}, kFirst),
+                                       std::pair(kFirst + kWidth, kStride - kFirst - kWidth)}) {
+      EXPECT_EQ(columns_of(memory.values(op.values), kStride, first, width),
+                columns_of(before, kStride, first, width));
+      EXPECT_EQ(columns_of(memory.values(back.gradient), kStride, first, width),
+                columns_of(gradient_before, kStride, first, width));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fpdt

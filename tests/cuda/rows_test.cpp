@@ -139,6 +139,19 @@ TEST(Rows, OperandsOfNormsAndHeadsBeginAnywhere) {
                         {&back.addend, kCount, Access::read},
                         {&back.dx.operand, kCount, Access::write}},
                        400 * kUnit);
+  NormColumns columns;
+  columns.rows = 5, columns.stride = 48, columns.width = 16, columns.column_first = 8;
+  expect_same_anywhere(
+      columns,
+      {{&columns.weight, 16, Access::read}, {&columns.values.operand, kCount, Access::accumulate}},
+      100 * kUnit);
+  NormColumnsBackward of_columns;
+  of_columns.rows = 5, of_columns.stride = 48, of_columns.width = 16, of_columns.column_first = 8;
+  expect_same_anywhere(of_columns,
+                       {{&of_columns.x, kCount, Access::read},
+                        {&of_columns.weight, 16, Access::read},
+                        {&of_columns.gradient.operand, kCount, Access::accumulate}},
+                       400 * kUnit);
   SplitHeads split;
   split.rows = 5, split.heads = 1, split.kv_heads = 1, split.head_dim = 16;
   split.rotary.rotary = 16;

@@ -40,8 +40,9 @@ ModelSpec mildly_capped() {
 std::vector<Case> cases() {
   std::vector<Case> all;
   // Every row takes all experts: rounding would else decide between two of equal logits.
-  for (const ModelSpec& model : {tiny_llama(), tiny_gpt(), tiny_qwen3(), tiny_neox(), tiny_gemma(),
-                                 mildly_capped(), tiny_experts(3, 3), tiny_gpt_oss(3, 3)}) {
+  for (const ModelSpec& model :
+       {tiny_llama(), tiny_gpt(), tiny_qwen3(), tiny_neox(), tiny_gemma(), mildly_capped(),
+        tiny_olmo(), tiny_experts(3, 3), tiny_gpt_oss(3, 3)}) {
     for (const std::int64_t ranks : {1, 2}) {
       Case one = make_case(wider(model), ranks, 24, ranks == 1 ? 24 : 8);
       one.strategy.storage = Storage::bf16;

@@ -155,6 +155,7 @@ std::vector<Case> cases() {
     }
   }
   all.push_back(make_case(tiny_qwen3(), 2, 24, 8));  // experts, in tiles of rows
+  all.back().problem.model.joint_qk_norm = true;
   all.back().problem.model.experts = 4;
   all.back().problem.model.active_experts = 2;
   all.back().problem.model.balance_loss = 0.1;

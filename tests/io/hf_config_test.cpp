@@ -84,8 +84,8 @@ TEST(HfConfig, NotesEverySizeThatItLeavesOut) {
   // Complete ones, as transformers writes them, are read in silence.
   for (const char* name :
        {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3", "qwen3_windows",
-        "phi3", "phi3_long", "phi3_short", "gemma2", "gemma3", "mixtral", "qwen3_moe", "gpt_oss",
-        "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
+        "phi3", "phi3_long", "phi3_short", "gemma2", "gemma3", "mixtral", "qwen3_moe", "olmoe",
+        "gpt_oss", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
     std::vector<std::string> all;
     static_cast<void>(load_model(source_path(std::string("tests/fixtures/hf/") + name), &all));
     EXPECT_THAT(all, IsEmpty()) << name;
@@ -398,8 +398,8 @@ TEST(HfConfig, SurvivesHostileText) {
 TEST(HfConfig, PrintsWhatItReads) {
   for (const char* name :
        {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3", "qwen3_windows",
-        "phi3", "phi3_long", "phi3_short", "gemma2", "gemma3", "mixtral", "qwen3_moe", "gpt_oss",
-        "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
+        "phi3", "phi3_long", "phi3_short", "gemma2", "gemma3", "mixtral", "qwen3_moe", "olmoe",
+        "gpt_oss", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
     const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
     ModelSpec again = parsed(hf_config_json(model));
     again.source = model.source;

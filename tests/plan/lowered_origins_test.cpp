@@ -327,6 +327,33 @@ TEST_F(LoweredOrigins, ATileThatIsNotAddedIsFound) {
   }
 }
 
+// A joint norm of columns that do not lie in the row, or of wider rows, or whose gradient counts
+// rows of another chunk.
+TEST_F(LoweredOrigins, JointNormsAreOfTheirRows) {
+  ModelSpec model = test::tiny_llama();
+  model.qk_norm = model.joint_qk_norm = true;
+  const Schedule right =
+      lower(test::tiny_problem(model, 2, 60), test::tiny_strategy(20)).schedule.schedule();
+  EXPECT_EQ(codes(right), Codes{});
+  for (const std::int64_t first : {std::int64_t{-1}, model.qkv_width()}) {
+    Schedule wrong = right;
+    body<NormColumns>(wrong, "forward", "k_norm.1").column_first = first;
+    EXPECT_EQ(codes(wrong), Codes{"S205"}) << first;
+    wrong = right;
+    body<NormColumnsBackward>(wrong, "backward", "dq_norm.1").column_first = first;
+    EXPECT_EQ(codes(wrong), Codes{"S205"}) << first;
+  }
+  Schedule wrong = right;
+  body<NormColumns>(wrong, "forward", "k_norm.1").values.accumulate = false;
+  EXPECT_TRUE(codes(wrong).contains("S205"));
+  wrong = right;
+  body<NormColumnsBackward>(wrong, "backward", "dk_norm.1").local_first = 0;
+  EXPECT_EQ(codes(wrong), (Codes{"S504", "S505"}));
+  wrong = right;
+  body<NormColumns>(wrong, "forward", "q_norm.1").stride += 1;
+  EXPECT_EQ(codes(wrong), Codes{"S202"});
+}
+
 // A sink that is merged twice, or not at all, or of the heads of another rank.
 TEST_F(LoweredOrigins, SinksAreMergedOnce) {
   const auto with_sinks = [](std::int64_t tensor) {

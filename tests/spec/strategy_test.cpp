@@ -201,6 +201,10 @@ INSTANTIATE_TEST_SUITE_P(
               [](Problem&, Strategy& s) { s.mesh.tensor = 2, s.mesh.heads = 4; }},
         Wrong{"tensor_of_the_feed_forward", "P102",
               [](Problem& p, Strategy& s) { p.model.feed_forward += 1, s.mesh.tensor = 2; }},
+        Wrong{"tensor_of_a_joint_norm", "P102",
+              [](Problem& p, Strategy& s) {
+                p.model.qk_norm = p.model.joint_qk_norm = true, s.mesh.tensor = 2;
+              }},
         Wrong{"tensor_of_whole_extents", "P109",
               [](Problem&, Strategy& s) { s.mesh.tensor = 2, s.extent = Extent::whole; }},
         Wrong{"long_tiles_of_a_ring", "P109",

@@ -57,6 +57,13 @@ ModelSpec tiny_experts(std::int64_t experts, std::int64_t active) {
   return model;
 }
 
+ModelSpec tiny_olmo() {
+  ModelSpec model = tiny_llama();
+  model.name = "tiny-olmo";
+  model.qk_norm = model.joint_qk_norm = true;
+  return model;
+}
+
 ModelSpec tiny_gpt_oss(std::int64_t experts, std::int64_t active) {
   ModelSpec model = tiny_experts(experts, active);
   model.name = "tiny-gpt_oss";

@@ -80,6 +80,7 @@ Case draw(std::mt19937& random) {
   }
   // As gpt-oss has them, without another draw.
   ModelSpec& like = one.problem.model;
+  like.joint_qk_norm = like.qk_norm && (experts + strategy.micro_batches) % 2 == 0;
   like.bias = (experts + strategy.zero) % 2 == 0;
   like.sinks = (active + strategy.zero) % 2 == 0;
   if (grid.ranks % 2 == 0) like.activation = ActivationFamily::clamped_swiglu;

@@ -84,10 +84,12 @@ TEST(Twins, TheFirstOpThatDiffersIsNamed) {
 
 class StatedConstants : public testing::Test {
  protected:
+  ModelSpec model = tiny_qwen3();
+
   // The places of findings after `change` of the first body of type T.
   template <class T, class Change>
   std::string findings_after(const Change& change) {
-    Case one = make_case(tiny_qwen3(), 2, 24, 8);
+    Case one = make_case(model, 2, 24, 8);
     one.strategy.storage = Storage::bf16;
     Schedule schedule = lower(one.problem, one.strategy).schedule.schedule();
     bool done = false;
@@ -126,6 +128,11 @@ TEST_F(StatedConstants, AreThoseOfTheProblem) {
   EXPECT_EQ(findings_after<LossGradient>([](LossGradient& op) { op.cap = 1; }), "S801");
   EXPECT_EQ(findings_after<AdamW>([](AdamW& op) { op.beta1 = 0.5; }), "S801");
   EXPECT_EQ(findings_after<AdamW>([](AdamW& op) { op.weight_decay = 0.5; }), "S801");
+  model.joint_qk_norm = true;  // rewrites rows of bf16
+  EXPECT_EQ(findings_after<NormColumns>([](NormColumns&) {}), "");
+  EXPECT_EQ(findings_after<NormColumns>([](NormColumns& op) { op.epsilon = 1; }), "S801");
+  EXPECT_EQ(findings_after<NormColumnsBackward>([](NormColumnsBackward& op) { op.epsilon = 1; }),
+            "S801");
   EXPECT_EQ(findings_after<AdamW>([](AdamW& op) { op.clip = 0; }), "S801");
 }
 

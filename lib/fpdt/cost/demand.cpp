@@ -93,6 +93,15 @@ class Rules {
     asked.bytes = all_bytes(op);
   }
 
+  void fill(Demand& asked, const NormColumns& op) const {
+    asked.bytes = bytes(op.weight, op.width) + bytes(op.values, mul(op.rows, op.width));
+  }
+
+  void fill(Demand& asked, const NormColumnsBackward& op) const {
+    asked.bytes = bytes(op.x, mul(op.rows, op.width)) + bytes(op.weight, op.width) +
+                  bytes(op.gradient, mul(op.rows, op.width)) + bytes(op.dweight, op.width);
+  }
+
   void fill(Demand& asked, const Matmul& op) const {
     asked.work = Work::matmul;
     asked.flops =

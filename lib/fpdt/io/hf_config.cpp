@@ -15,9 +15,9 @@
 namespace fpdt {
 namespace {
 
-constexpr std::array<std::string_view, 13> kTypes{
-    "gpt2",   "gpt_neox", "llama",       "mistral", "qwen2",     "qwen3",  "phi3",
-    "gemma2", "gemma3",   "gemma3_text", "mixtral", "qwen3_moe", "gpt_oss"};
+constexpr std::array<std::string_view, 14> kTypes{
+    "gpt2",   "gpt_neox", "llama",       "mistral", "qwen2",     "qwen3", "phi3",
+    "gemma2", "gemma3",   "gemma3_text", "mixtral", "qwen3_moe", "olmoe", "gpt_oss"};
 
 // Model types that users will try, with the reason why they are refused.
 struct ForeignType {
@@ -67,83 +67,8 @@ LlamaDefaults llama_defaults(std::string_view type) {
   if (type == "phi3") return {8192, 32064};
   if (type == "mixtral") return {14336, 32000, 8};
   if (type == "qwen3_moe") return {6144, 151936, 4};
+  if (type == "olmoe") return {2048, 50304};
   return {11008, 32000};
-}
-
-// Whether layers see a window, if the config lists them; else empty.
-std::vector<bool> read_layer_types(ConfigReader& config, const ModelSpec& model) {
-  std::vector<bool> windowed;
-  const Node* types = config.find("layer_types");
-  if (types == nullptr) return windowed;
-  for (const Node& item : types->items) {
-    if (item.text != "full_attention" && item.text != "sliding_attention") {
-      config.refuse("layer_types", fmt::format("\"{}\" is not supported", item.text));
-      return {};
-    }
-    windowed.push_back(item.text == "sliding_attention");
-  }
-  if (std::ssize(windowed) == model.layers) return windowed;
-  config.refuse("layer_types",
-                fmt::format("expected {} layers, found {}", model.layers, windowed.size()));
-  return {};
-}
-
-// The kinds of layers that differ in their window alone, and the shortest pattern.
-void set_kinds(ModelSpec& model, const std::vector<bool>& windowed, std::int64_t window) {
-  const auto count = std::count(windowed.begin(), windowed.end(), true);
-  if (count == 0 || count == std::ssize(windowed)) {
-    model.kinds.front().window = count > 0 ? window : 0;
-    return;
-  }
-  model.kinds.resize(2, model.kinds.front());
-  model.kinds[0].name = "window";
-  model.kinds[0].window = window;
-  model.kinds[1].name = "full";
-  const auto repeats = [&](std::int64_t period) {
-    return std::equal(windowed.begin() + period, windowed.end(), windowed.begin());
-  };
-  std::int64_t period = 1;
-  while (!repeats(period)) ++period;
-  model.pattern.clear();
-  for (std::int64_t layer = 0; layer < period; ++layer) {
-    model.pattern.push_back(windowed[static_cast<std::size_t>(layer)] ? 0 : 1);
-  }
-}
-
-// Mistral and Phi have a window in all layers or in none, Qwen in those from max_window_layers on
-// or in those that it lists. An explicit null means no window.
-void read_windows(ConfigReader& config, std::string_view type, ModelSpec& model) {
-  constexpr std::int64_t kStandard = 4096;
-  const bool absent =
-      !config.has("sliding_window") && (type == "mistral" || type.starts_with("qwen"));
-  std::int64_t window = config.value("sliding_window", absent ? kStandard : 0);
-  std::int64_t first = 0;  // layer with a window
-  if (type.starts_with("qwen")) {
-    if (!config.value("use_sliding_window", false)) window = 0;
-    first = config.value("max_window_layers", std::int64_t{28});
-  } else if (type == "llama" && window != 0) {
-    return config.refuse("sliding_window", "llama has no windows, expected null");
-  }
-  if (window < 0) {
-    return config.refuse("sliding_window", "expected a number of tokens");
-  }
-  if (model.layers < 1 || model.layers > kLayersMost) return;  // `check` refuses it
-  std::vector<bool> windowed = read_layer_types(config, model);
-  const bool listed = !windowed.empty();
-  if (!listed) {
-    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-      windowed.push_back(window > 0 && layer >= first);
-    }
-  }
-  const auto count = std::count(windowed.begin(), windowed.end(), true);
-  const bool some = count > 0 && count < std::ssize(windowed);
-  if (count > 0 && window == 0) {
-    return config.refuse("layer_types", "lists layers with windows, but there is no window");
-  }
-  if (!type.starts_with("qwen") && listed && (some || (count == 0 && window > 0))) {
-    return config.refuse("layer_types", "disagrees with sliding_window");
-  }
-  set_kinds(model, windowed, window);
 }
 
 // transformers adds the loss that balances experts only where output_router_logits asks for it.
@@ -152,45 +77,27 @@ void read_balance(ConfigReader& config, ModelSpec& model) {
   if (config.value("output_router_logits", false)) model.balance_loss = balance;
 }
 
-// Every `each`-th layer sees all tokens and the others a window, unless the config lists them.
-// `standard` is the window of a config that leaves it out; an explicit null is refused. Returns
-// whether the kinds of the model are set.
-bool read_periodic_windows(ConfigReader& config, std::int64_t standard, std::int64_t each,
-                           ModelSpec& model) {
-  const bool null = config.has("sliding_window") && config.find("sliding_window") == nullptr;
-  const std::int64_t window = null ? 0 : config.value("sliding_window", standard);
-  if (window < 1 || each < 1) {
-    config.refuse("sliding_window", "expected a number of tokens, and a pattern of layers");
-    return false;
-  }
-  if (model.layers < 1 || model.layers > kLayersMost) return false;  // `check` refuses it
-  std::vector<bool> windowed = read_layer_types(config, model);
-  for (std::int64_t layer = std::ssize(windowed); layer < model.layers; ++layer) {
-    windowed.push_back((layer + 1) % each != 0);
-  }
-  set_kinds(model, windowed, window);
-  return true;
-}
-
 // The experts of Mixtral and Qwen, in all layers.
-void read_experts(ConfigReader& config, bool qwen, ModelSpec& model) {
-  const auto standard = std::int64_t{qwen ? 128 : 8};
+void read_experts(ConfigReader& config, std::string_view type, ModelSpec& model) {
+  const bool qwen = type == "qwen3_moe", mixtral = type == "mixtral";
+  const auto standard = std::int64_t{qwen ? 128 : mixtral ? 8 : 64};
   // Both names are in use; where both are given, they agree.
   model.experts = config.has("num_experts") ? config.value("num_experts", standard)
                                             : config.size("num_local_experts", standard);
   if (config.value("num_local_experts", model.experts) != model.experts) {
     config.refuse("num_local_experts", "disagrees with num_experts");
   }
-  model.active_experts = config.size("num_experts_per_tok", std::int64_t{qwen ? 8 : 2});
+  model.active_experts = config.size("num_experts_per_tok", std::int64_t{mixtral ? 2 : 8});
   read_balance(config, model);
-  if (!qwen) {
+  if (mixtral) {
     if (config.value("router_jitter_noise", 0.0) != 0) {
       config.refuse("router_jitter_noise", "expected 0");
     }
     return;
   }
-  model.feed_forward = config.size("moe_intermediate_size", std::int64_t{768});
   model.normalised_experts = config.value("norm_topk_prob", false);
+  if (!qwen) return;
+  model.feed_forward = config.size("moe_intermediate_size", std::int64_t{768});
   config.require("use_sliding_window", false, false);
   if (config.value("decoder_sparse_step", std::int64_t{1}) != 1) {
     config.refuse("decoder_sparse_step", "layers without experts are not supported, expected 1");
@@ -264,14 +171,17 @@ void read_gpt_oss(ConfigReader& config, ModelSpec& model) {
 }
 
 // llama, mistral, phi3, qwen2 and qwen3 differ only in defaults, biases, norms of heads, windows
-// and names; mixtral and qwen3_moe have experts besides.
+// and names; mixtral, qwen3_moe and olmoe have experts besides.
 void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   const LlamaDefaults standard = llama_defaults(type);
   const bool phi = type == "phi3", mixtral = type == "mixtral", qwen_moe = type == "qwen3_moe";
+  const bool olmoe = type == "olmoe";
   model.family = phi ? Family::phi : Family::llama;
-  model.hidden = config.size("hidden_size", std::int64_t{phi ? 3072 : qwen_moe ? 2048 : 4096});
-  model.layers = config.size("num_hidden_layers", std::int64_t{qwen_moe ? 24 : 32});
-  model.heads = config.size("num_attention_heads", std::int64_t{32});
+  model.hidden = config.size("hidden_size", std::int64_t{phi                 ? 3072
+                                                         : qwen_moe || olmoe ? 2048
+                                                                             : 4096});
+  model.layers = config.size("num_hidden_layers", std::int64_t{qwen_moe ? 24 : olmoe ? 16 : 32});
+  model.heads = config.size("num_attention_heads", std::int64_t{olmoe ? 16 : 32});
   // An explicit null means as many KV heads as heads; an absent key means the class default.
   const bool absent = !config.has("num_key_value_heads");
   const std::int64_t kv_heads = absent && standard.kv_heads > 0 ? standard.kv_heads : model.heads;
@@ -283,8 +193,9 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   model.feed_forward = config.size("intermediate_size", standard.feed_forward);
   model.vocabulary = config.size("vocab_size", standard.vocabulary);
   model.norm = NormFamily::rms;
-  model.norm_epsilon = config.value("rms_norm_eps", phi || mixtral ? 1e-5 : 1e-6);
-  model.qk_norm = type.starts_with("qwen3");
+  model.norm_epsilon = config.value("rms_norm_eps", phi || mixtral || olmoe ? 1e-5 : 1e-6);
+  model.qk_norm = olmoe || type.starts_with("qwen3");
+  model.joint_qk_norm = olmoe;
   model.activation = ActivationFamily::swiglu;
   check_activation(config, "hidden_act", config.value("hidden_act", std::string("silu")), "silu");
   model.tied_embeddings = config.size("tie_word_embeddings", false);
@@ -309,7 +220,12 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
                               model.qkv_bias));
   }
   if (type == "llama") config.require("mlp_bias", false, false);
-  if (mixtral || qwen_moe) read_experts(config, qwen_moe, model);
+  if (olmoe && model.q_width() != model.hidden) {
+    config.refuse("head_dim",
+                  "olmoe norms hidden_size columns of queries, expected hidden_size / "
+                  "num_attention_heads");
+  }
+  if (mixtral || qwen_moe || olmoe) read_experts(config, type, model);
   read_windows(config, type, model);
 }
 

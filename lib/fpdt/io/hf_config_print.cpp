@@ -33,13 +33,19 @@ bool is_plain(const ModelSpec& model) {
          model.embedding_scale == 1;
 }
 
+// Norms all heads of queries together, as many columns as the stream has.
+bool is_olmoe(const ModelSpec& model) {
+  return model.has_experts() && model.joint_qk_norm && model.q_width() == model.hidden &&
+         model.kinds.size() == 1 && model.kinds.front().window == 0;
+}
+
 // Mistral has windows in all layers, Qwen in some as well.
 bool is_llama(const ModelSpec& model) {
   const bool mixes = model.qk_norm || model.qkv_bias;
   return is_plain(model) && has_one_window(model) && (model.kinds.size() == 1 || mixes) &&
          model.norm == NormFamily::rms && model.activation == ActivationFamily::swiglu &&
          !model.bias && !model.parallel_residual && !(model.qk_norm && model.qkv_bias) &&
-         model.learned_positions == 0 &&
+         model.joint_qk_norm == is_olmoe(model) && model.learned_positions == 0 &&
          (model.family == Family::phi || model.kinds.front().rotary.fraction == 1);
 }
 
@@ -49,7 +55,7 @@ bool is_mixtral(const ModelSpec& model) {
          model.kinds.size() == 1;
 }
 bool is_qwen_moe(const ModelSpec& model) {
-  return model.has_experts() && model.qk_norm && model.kinds.size() == 1 &&
+  return model.has_experts() && model.qk_norm && !model.joint_qk_norm && model.kinds.size() == 1 &&
          model.kinds.front().window == 0;
 }
 
@@ -221,8 +227,9 @@ void add_experts(Config& config, const ModelSpec& model) {
     return;
   }
   config["num_experts"] = model.experts;
-  config["moe_intermediate_size"] = model.feed_forward;
+  if (is_qwen_moe(model)) config["moe_intermediate_size"] = model.feed_forward;
   config["norm_topk_prob"] = model.normalised_experts;
+  if (is_olmoe(model)) return;
   config["decoder_sparse_step"] = 1;
   config["mlp_only_layers"] = Config::array();
   config["use_sliding_window"] = false;
@@ -232,6 +239,7 @@ Config llama_config(const ModelSpec& model) {
   const bool windows = window_of(model) > 0;
   const auto [type, name] = is_mixtral(model)    ? std::pair("mixtral", "Mixtral")
                             : is_qwen_moe(model) ? std::pair("qwen3_moe", "Qwen3Moe")
+                            : is_olmoe(model)    ? std::pair("olmoe", "Olmoe")
                             : model.qk_norm      ? std::pair("qwen3", "Qwen3")
                             : model.qkv_bias     ? std::pair("qwen2", "Qwen2")
                             : windows            ? std::pair("mistral", "Mistral")
@@ -337,6 +345,7 @@ Config family_config(const ModelSpec& model) {
     case HfFamily::llama:
     case HfFamily::mixtral:
     case HfFamily::qwen3_moe:
+    case HfFamily::olmoe:
       return llama_config(model);
     case HfFamily::gpt_oss:
       return gpt_oss_config(model);
@@ -361,10 +370,11 @@ HfFamily hf_family(const ModelSpec& model) {
     if (!model.has_experts()) return HfFamily::llama;
     if (is_mixtral(model)) return HfFamily::mixtral;
     if (is_qwen_moe(model)) return HfFamily::qwen3_moe;
+    if (is_olmoe(model)) return HfFamily::olmoe;
   }
   if (is_gpt_oss(model)) return HfFamily::gpt_oss;
   if (is_llama(model) && is_phi(model) && !model.has_experts()) return HfFamily::phi3;
-  if (is_gemma(model) && !model.has_experts())
+  if (is_gemma(model) && !model.has_experts() && !model.joint_qk_norm)
     return model.qk_norm ? HfFamily::gemma3 : HfFamily::gemma2;
   if (is_gpt(model) && model.learned_positions > 0 && model.kinds.front().rotary.fraction == 0 &&
       !model.parallel_residual) {
@@ -378,7 +388,8 @@ HfFamily hf_family(const ModelSpec& model) {
       "qwen2 and qwen3 "
       "(rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), mixtral "
       "(with experts of normalised weights, no norms of heads), qwen3_moe (with experts, norms of "
-      "heads, no windows), gpt_oss (sinks, windows, experts of normalised weights, clamped_swiglu, "
+      "heads, no windows), olmoe (with experts, a joint norm of heads, as wide as the stream), "
+      "gpt_oss (sinks, windows, experts of normalised weights, clamped_swiglu, "
       "biases), gemma2 and gemma3 "
       "(windows, geglu_tanh, post norms, scaled embeddings, soft caps or norms of heads), gpt2 "
       "(layer norm, gelu, biases, learned positions), gpt_neox (layer norm, gelu, "

@@ -78,4 +78,10 @@ double longrope_magnitude(double ratio, std::int64_t original_positions);
 std::optional<RotarySpec> read_rotary_of(ConfigReader& config, std::string_view layer_type,
                                          RotarySpec standard);
 
+// Windows of a model's layers, of the llama families and of those whose windows repeat: see their
+// definitions. They set the kinds of the model.
+void read_windows(ConfigReader& config, std::string_view type, ModelSpec& model);
+bool read_periodic_windows(ConfigReader& config, std::int64_t standard, std::int64_t each,
+                           ModelSpec& model);
+
 }  // namespace fpdt

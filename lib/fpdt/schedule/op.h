@@ -221,6 +221,54 @@ struct NormBackward {
   }
 };
 
+// RMS norm of columns in place: in each of the rows [rows, stride], elements x from column_first to
+// column_first + width become norm(x) * weight, and the others stay. The norm of all query heads
+// together, or of all key heads, in rows of the qkv projection (OLMoE, arXiv 2409.02060, section
+// 4.2.5).
+struct NormColumns {
+  static constexpr OpTraits kTraits{"norm_columns", Covers::nothing};
+  Operand weight;
+  Target values;
+  double epsilon = 1e-5;
+  std::int64_t rows = 0, width = 0, stride = 0, column_first = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("weight", self.weight);
+    f.target("values", self.values);
+    f.constant("epsilon", self.epsilon);
+    f.constant("rows", self.rows);
+    f.constant("width", self.width);
+    f.constant("stride", self.stride);
+    f.constant("column_first", self.column_first);
+  }
+};
+
+// The gradient of NormColumns, in place: those columns of `gradient` turn from dy into dx. x [rows,
+// stride], as it was before the norm. dweight += its sum over rows. local_first: as in Matmul.
+struct NormColumnsBackward {
+  static constexpr OpTraits kTraits{"norm_columns_backward", Covers::rows};
+  Operand x, weight;
+  Target gradient, dweight;
+  double epsilon = 1e-5;
+  std::int64_t rows = 0, width = 0, stride = 0, column_first = 0;
+  std::int64_t local_first = -1;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("x", self.x);
+    f.read("weight", self.weight);
+    f.target("gradient", self.gradient);
+    f.gradient("dweight", self.dweight, self.local_first, self.rows);
+    f.constant("epsilon", self.epsilon);
+    f.constant("rows", self.rows);
+    f.constant("width", self.width);
+    f.constant("stride", self.stride);
+    f.constant("column_first", self.column_first);
+    f.constant("local_first", self.local_first);
+  }
+};
+
 // Constants of rotary embedding (Su et al., arXiv 2104.09864; half-split pairs i, i + rotary/2).
 // factor != 1 scales the frequencies, or longrope divides that of each pair by its own factor;
 // `magnitude` multiplies the rotated dimensions. rotary = 0: none.
@@ -1084,13 +1132,14 @@ struct Exchange {
   }
 };
 
-using Body = std::variant<Matmul, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute,
-                          Add, AttentionForward, AttentionDelta, AttentionBackward, Activation,
-                          ActivationBackward, Embedding, EmbeddingBackward, LossStatistics, LossSum,
-                          LossGradient, Fill, Copy, SquaredNorm, AdamW, AllToAll, AllGather,
-                          ReduceScatter, AllReduce, Exchange, Route, RouteBackward, Dispatch,
-                          Combine, CombineBackward, GroupedMatmul, GroupedGradient, ExpertLoads,
-                          BalanceLoss, AttentionSink, AttentionSinkGradient, GroupedSum>;
+using Body =
+    std::variant<Matmul, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute, Add,
+                 AttentionForward, AttentionDelta, AttentionBackward, Activation,
+                 ActivationBackward, Embedding, EmbeddingBackward, LossStatistics, LossSum,
+                 LossGradient, Fill, Copy, SquaredNorm, AdamW, AllToAll, AllGather, ReduceScatter,
+                 AllReduce, Exchange, Route, RouteBackward, Dispatch, Combine, CombineBackward,
+                 GroupedMatmul, GroupedGradient, ExpertLoads, BalanceLoss, AttentionSink,
+                 AttentionSinkGradient, GroupedSum, NormColumns, NormColumnsBackward>;
 
 inline constexpr std::size_t kBodies = std::variant_size_v<Body>;
 

@@ -141,8 +141,11 @@ std::vector<TensorSpec> layer_tensors(const ModelSpec& model) {
   append_norm(tensors, model, "norm1");
   append_linear(tensors, "qkv", model.qkv_width(), model.hidden, model.qkv_bias, kDeviation);
   if (model.qk_norm) {
-    tensors.push_back({"q_norm.weight", {model.head_dim}, false, 0, 1});
-    tensors.push_back({"k_norm.weight", {model.head_dim}, false, 0, 1});
+    const bool joint = model.joint_qk_norm;
+    const std::int64_t q = joint ? model.q_width() : model.head_dim;
+    const std::int64_t k = joint ? model.kv_width() : model.head_dim;
+    tensors.push_back({"q_norm.weight", {q}, false, 0, 1});
+    tensors.push_back({"k_norm.weight", {k}, false, 0, 1});
   }
   if (model.sinks) tensors.push_back({"sinks.weight", {model.heads}, false, kDeviation, 0});
   append_linear(tensors, "out", model.hidden, model.q_width(), model.bias, residual);
@@ -195,7 +198,7 @@ ModelSpec part_of(const ModelSpec& model, std::int64_t ways) {
 
 bool divides_layers(const ModelSpec& model, std::int64_t ways) {
   return divides_heads(model, ways) && model.feed_forward % ways == 0 &&
-         (ways == 1 || !model.has_experts());
+         (ways == 1 || model.uncut().empty());
 }
 
 std::int64_t parameter_count(const ModelSpec& model) {
@@ -334,6 +337,9 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
   if (estimate > kParametersMost) {
     wrong(fmt::format("about {:.2g} parameters exceed the limit of {:.2g}", estimate,
                       kParametersMost));
+  }
+  if (model.joint_qk_norm && !model.qk_norm) {
+    wrong("joint_qk_norm: expected false without qk_norm, found true");
   }
   if (model.heads % model.kv_heads != 0) {
     wrong(

@@ -100,6 +100,7 @@ struct ModelSpec {
   bool qkv_bias = false;           // bias of the qkv projection
   bool bias = false;               // biases of output projection, feed-forward and router
   bool qk_norm = false;            // RMS norm of each query and key head before it rotates
+  bool joint_qk_norm = false;      // that norm is one of all query heads, and one of all key heads
   bool sinks = false;              // each head sees a key of value 0 and of a learned score
   bool parallel_residual = false;  // the feed-forward reads the layer's input, as attention does
   bool post_norms = false;         // the outputs of attention and of the feed-forward are normed
@@ -127,6 +128,10 @@ struct ModelSpec {
   [[nodiscard]] std::int64_t q_width() const { return heads * head_dim; }
   [[nodiscard]] std::int64_t kv_width() const { return kv_heads * head_dim; }
   [[nodiscard]] std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  // What of a layer is not cut, so that ranks cannot share its products; empty: all can be cut.
+  [[nodiscard]] std::string_view uncut() const {
+    return has_experts() ? "experts" : joint_qk_norm ? "joint norms of heads" : "";
+  }
   // Whether the activation multiplies what it makes of gate rows by up rows.
   [[nodiscard]] bool is_gated() const {
     return activation != ActivationFamily::gelu_tanh && activation != ActivationFamily::gelu_erf;
@@ -164,12 +169,11 @@ struct TensorSpec {
 };
 
 // Tensors of one layer, in order: norm1.weight[, norm1.bias], qkv.weight [(H+2G)D, E] (q, k, v
-// rows)[, qkv.bias][, q_norm.weight [D], k_norm.weight [D]][, sinks.weight [H]], out.weight [E,
-// HD][, out.bias] [, out_norm.weight], norm2.weight[, norm2.bias][, router.weight [X, E][,
-// router.bias]], up.weight [up_width, E] [, up.bias], down.weight [E, F][, down.bias][,
-// down_norm.weight]. Norm biases exist for layer norm only. With experts, the matrices of all
-// stand one below the other, and so do their biases: up.weight [X*up_width, E], down.weight [X*E,
-// F].
+// rows)[, qkv.bias][, q_norm.weight [D or HD], k_norm.weight [D or GD]][, sinks.weight [H]],
+// out.weight [E, HD][, out.bias] [, out_norm.weight], norm2.weight[, norm2.bias][, router.weight
+// [X, E][, router.bias]], up.weight [up_width, E] [, up.bias], down.weight [E, F][, down.bias][,
+// down_norm.weight]. Norm biases exist for layer norm only. With experts, the matrices of all stand
+// one below the other, and so do their biases: up.weight [X*up_width, E], down.weight [X*E, F].
 std::vector<TensorSpec> layer_tensors(const ModelSpec& model);
 
 // Global tensors, in order: embed.weight [V, E][, positions.weight [n_positions, E]],

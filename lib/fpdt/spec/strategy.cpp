@@ -38,10 +38,10 @@ std::int64_t nearest_tensor(const ModelSpec& model, std::int64_t share, std::int
 
 // `share`: the ranks that share the heads, of which `tensor` share each product.
 void check_heads(Findings& wrong, const ModelSpec& model, std::int64_t share, std::int64_t tensor) {
-  if (tensor > 1 && model.has_experts()) {
+  if (tensor > 1 && !model.uncut().empty()) {
     wrong("P102", "mesh.tensor",
-          "mesh.tensor: the experts of {} are not cut, so ranks cannot share products; use 1",
-          model.name);
+          "mesh.tensor: the {} of {} are not cut, so ranks cannot share products; use 1",
+          model.uncut(), model.name);
   } else if (!divides_layers(model, tensor)) {
     wrong(
         "P102", "mesh.tensor",

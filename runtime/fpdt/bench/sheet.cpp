@@ -81,8 +81,8 @@ Target Sheet::result(Dtype dtype, std::int64_t rows, std::int64_t width, MemoryS
   return {{made, Version::plus(0)}, false};
 }
 
-Target Sheet::sum(std::int64_t rows, std::int64_t width) {
-  const BufferIndex made = buffer(MemorySpace::device, Role::temporary, Dtype::f32, {rows, width});
+Target Sheet::sum(std::int64_t rows, std::int64_t width, Dtype dtype) {
+  const BufferIndex made = buffer(MemorySpace::device, Role::temporary, dtype, {rows, width});
   sums_.push_back(made);
   return {{made, Version::at(0)}, true};
 }

@@ -45,7 +45,7 @@ class Sheet {
   Target result(Dtype dtype, std::int64_t rows, std::int64_t width,
                 MemorySpace space = MemorySpace::device);
   // A target that each call adds to. It is filled before the first call.
-  Target sum(std::int64_t rows, std::int64_t width);
+  Target sum(std::int64_t rows, std::int64_t width, Dtype dtype = Dtype::f32);
   // A state that each call replaces in place: the operand with its old version, and the target.
   std::pair<Operand, Target> replaced(std::int64_t elements);
 

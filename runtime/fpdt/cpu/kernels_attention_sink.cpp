@@ -16,9 +16,8 @@ std::int64_t first_of(const Sink& op, const Frame& frame) {
 
 void execute(const AttentionSink& op, const Frame& frame) {
   const View sinks = frame.view(op, op.sinks);
-  View o = frame.view(op, op.o);
-  View lse = frame.view(op, op.lse);
-  o.access = lse.access = Access::write;  // each element is replaced
+  const View o = replacing(frame.view(op, op.o));
+  const View lse = replacing(frame.view(op, op.lse));
   const std::int64_t size = op.head_dim;
   const std::int64_t first = first_of(op, frame);
   for_each_row(frame, op.q_rows * op.heads, size, [&](std::int64_t row, std::int32_t worker) {

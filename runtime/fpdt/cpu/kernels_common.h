@@ -60,6 +60,12 @@ inline View accumulating(View view) {
   return view;
 }
 
+// The same view, but writing: for kernels that replace what their target holds.
+inline View replacing(View view) {
+  view.access = Access::write;
+  return view;
+}
+
 // The [count] elements at `offset` of an f32 or bf16 view as f32: in place, or in `buffer`.
 const float* load(const View& view, std::int64_t offset, std::int64_t count, float* buffer);
 
@@ -197,6 +203,8 @@ void execute(const Matmul& op, const Frame& frame);
 void execute(const ColumnSum& op, const Frame& frame);
 void execute(const Norm& op, const Frame& frame);
 void execute(const NormBackward& op, const Frame& frame);
+void execute(const NormColumns& op, const Frame& frame);
+void execute(const NormColumnsBackward& op, const Frame& frame);
 void execute(const SplitHeads& op, const Frame& frame);
 void execute(const JoinHeads& op, const Frame& frame);
 void execute(const Permute& op, const Frame& frame);

@@ -5,8 +5,9 @@
 //   dw = sum over rows of dy n,   db = sum over rows of dy.
 //
 // A block takes a row. Its threads keep the row in registers between the passes, so memory is read
-// once. A thread has the same columns in every row.
+// once. A thread has the same columns in every row. The rows may be columns of wider ones.
 #include <array>
+#include <numeric>
 #include <string>
 
 #include "fpdt/base/error.h"
@@ -26,6 +27,10 @@ struct Shape {
   int width;
   bool layer;
   float epsilon;
+  std::int64_t stride, first;
+
+  // The first element of a row.
+  __device__ __forceinline__ std::int64_t row(std::int64_t i) const { return i * stride + first; }
 };
 
 // Calls f(first held element, column) for each load of N elements that this thread holds.
@@ -40,13 +45,13 @@ __device__ __forceinline__ void each_load(int width, F&& f) {
 
 // The elements of a row that this thread holds; 0 past the end of the row.
 template <class T, int N>
-__device__ __forceinline__ void load_row(const Source<T>& source, std::int64_t row, int width,
+__device__ __forceinline__ void load_row(const Source<T>& source, std::int64_t row, const Shape& s,
                                          float (&held)[kHeld]) {
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) held[i] = 0;
-  each_load<N>(width, [&](int i, int column) {
+  each_load<N>(s.width, [&](int i, int column) {
     float values[N];
-    source.template load<N>(row * width + column, values);
+    source.template load<N>(s.row(row) + column, values);
 #pragma unroll
     for (int j = 0; j < N; ++j) held[i + j] = values[j];
   });
@@ -71,7 +76,7 @@ __global__ void __launch_bounds__(kThreadsMost)
   int turn = 0;
   for (std::int64_t row = blockIdx.x; row < s.rows; row += gridDim.x) {
     float held[kHeld];
-    load_row<T, N>(x, row, s.width, held);
+    load_row<T, N>(x, row, s, held);
     const float mean = center(held, s, rooms[turn]);
     if (s.layer) turn ^= 1;
     float squares[1] = {};
@@ -92,7 +97,7 @@ __global__ void __launch_bounds__(kThreadsMost)
 #pragma unroll
         for (int j = 0; j < N; ++j) out[j] += w[j];
       }
-      y.store(row * s.width + column, out);
+      y.store(s.row(row) + column, out);
     });
   }
 }
@@ -196,8 +201,8 @@ __global__ void __launch_bounds__(kThreadsMost) norm_backward(Backward<T> b, Sha
   const std::int64_t end = min(s.rows, (blockIdx.x + std::int64_t{1}) * b.rows_each);
   for (std::int64_t row = blockIdx.x * b.rows_each; row < end; ++row) {
     float x[kHeld], dy[kHeld];
-    load_row<T, N>(b.x, row, s.width, x);
-    load_row<T, N>(b.dy, row, s.width, dy);
+    load_row<T, N>(b.x, row, s, x);
+    load_row<T, N>(b.dy, row, s, dy);
     const Statistics r = row_statistics<T, N>(b, s, x, dy, rooms, turn);
     dweight.add([&](int i) { return dy[i] * ((x[i] - r.mean) * r.scale); });
     dbias.add([&](int i) { return dy[i]; });
@@ -210,11 +215,11 @@ __global__ void __launch_bounds__(kThreadsMost) norm_backward(Backward<T> b, Sha
         out[j] = r.scale * (dy[i + j] * w[j] - r.mean_g - normal * r.mean_g_n);
       }
       if (b.addend.data != nullptr) {
-        b.addend.template load<N>(row * s.width + column, w);
+        b.addend.template load<N>(s.row(row) + column, w);
 #pragma unroll
         for (int j = 0; j < N; ++j) out[j] += w[j];
       }
-      b.dx.store(row * s.width + column, out);
+      b.dx.store(s.row(row) + column, out);
     });
   }
   dweight.write<N>(s.width, b.dweight);
@@ -259,12 +264,81 @@ unsigned threads_of(std::int64_t width) {
   return static_cast<unsigned>(round_up(div_ceil(width, kHeld), kWarp));
 }
 
-Shape shape_of(std::int64_t rows, std::int64_t width, NormKind kind, double epsilon) {
-  if (width > kWidest) {
+template <class Op>
+Shape shape_of(const Op& op, NormKind kind, std::int64_t stride, std::int64_t first) {
+  if (op.width > kWidest) {
     throw InputError("norms on a GPU take rows of up to " + std::to_string(kWidest) +
-                     " elements, not of " + std::to_string(width));
+                     " elements, not of " + std::to_string(op.width));
   }
-  return {rows, static_cast<int>(width), kind == NormKind::layer, static_cast<float>(epsilon)};
+  return {op.rows, static_cast<int>(op.width), kind == NormKind::layer,
+          static_cast<float>(op.epsilon), stride, first};
+}
+template <class Op>
+Shape shape_of_rows(const Op& op) {
+  return shape_of(op, op.kind, op.width, 0);
+}
+template <class Op>
+Shape shape_of_columns(const Op& op) {
+  return shape_of(op, NormKind::rms, op.stride, op.column_first);
+}
+
+// The greatest common divisor of what rows begin at and end at: loads of so many elements fit.
+std::int64_t divisor_of(const Shape& s) {
+  return std::gcd(std::gcd(std::int64_t{s.width}, s.stride), s.first);
+}
+
+View replacing(View view) {
+  view.access = Access::write;
+  return view;
+}
+
+// y = norm(x) * weight + bias.
+void launch_norm(const Shape& shape, const View& x, const View& weight, const View& bias,
+                 const View& y, Stream stream) {
+  const std::int64_t count = mul(shape.rows, shape.stride);
+  FPDT_ASSERT(x.elements >= count && y.elements >= count && weight.elements >= shape.width);
+  with_instance(aligned({weight, bias}), {x, y}, divisor_of(shape), [&](auto instance) {
+    using T = typename decltype(instance)::Type;
+    constexpr int N = decltype(instance)::kElements;
+    launch(norm<T, N>, grid_of(shape.rows, 1), threads_of(shape.width), 0, stream, source<T>(x),
+           source<Any>(weight), source<Any>(bias), sink<T>(y), shape);
+  });
+}
+
+struct BackwardViews {
+  View x, weight, dy, addend, dx, dweight, dbias;
+};
+
+void launch_backward(const Shape& shape, const BackwardViews& v, const Frame& frame) {
+  const std::int64_t count = mul(shape.rows, shape.stride), width = shape.width;
+  FPDT_ASSERT(v.x.elements >= count && v.dy.elements >= count && v.dx.elements >= count);
+  const std::array sums{v.dweight, v.dbias};
+  const auto summed = std::count_if(sums.begin(), sums.end(), present);
+  const std::int64_t most =
+      summed > 0 ? summing_blocks(shape.rows, width) : std::int64_t{grid_of(shape.rows, 1)};
+  const std::int64_t each = div_ceil(shape.rows, most);
+  const std::int64_t blocks = div_ceil(shape.rows, each);
+  float* partials[2] = {};
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::int64_t bytes = blocks * width * static_cast<std::int64_t>(sizeof(float));
+    if (present(sums[i])) partials[i] = frame.partial<float>(blocks * width, i == 0 ? 0 : bytes);
+  }
+  with_instance(
+      aligned({v.weight}), {v.x, v.dy, v.addend, v.dx}, divisor_of(shape), [&](auto instance) {
+        using T = typename decltype(instance)::Type;
+        constexpr int N = decltype(instance)::kElements;
+        const unsigned threads = threads_of(width);
+        const Backward<T> backward{source<T>(v.x),      source<T>(v.dy), source<T>(v.addend),
+                                   source<Any>(v.weight), sink<T>(v.dx),   partials[0],
+                                   partials[1],         each};
+        launch(norm_backward<T, N>, static_cast<unsigned>(blocks), threads,
+               static_cast<std::size_t>(summed) * threads * kHeld * sizeof(float), frame.stream,
+               backward, shape);
+      });
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (!present(sums[i])) continue;
+    add_column_partials(partials[i], blocks, width, width, sums[i], frame.stream);
+  }
 }
 
 }  // namespace
@@ -277,50 +351,34 @@ void add_column_partials(const float* partials, std::int64_t count, std::int64_t
 }
 
 void execute(const Norm& op, const Frame& frame) {
-  const View x = frame.view(op, op.x), y = frame.view(op, op.y);
-  const View weight = frame.view(op, op.weight), bias = frame.view(op, op.bias);
-  const Shape shape = shape_of(op.rows, op.width, op.kind, op.epsilon);
-  FPDT_ASSERT(x.elements >= mul(op.rows, op.width) && y.elements >= mul(op.rows, op.width));
-  with_instance(aligned({weight, bias}), {x, y}, op.width, [&](auto instance) {
-    using T = typename decltype(instance)::Type;
-    constexpr int N = decltype(instance)::kElements;
-    launch(norm<T, N>, grid_of(op.rows, 1), threads_of(op.width), 0, frame.stream, source<T>(x),
-           source<Any>(weight), source<Any>(bias), sink<T>(y), shape);
-  });
+  launch_norm(shape_of_rows(op), frame.view(op, op.x), frame.view(op, op.weight),
+              frame.view(op, op.bias), frame.view(op, op.y), frame.stream);
 }
 
 void execute(const NormBackward& op, const Frame& frame) {
-  const View x = frame.view(op, op.x), dy = frame.view(op, op.dy);
-  const View addend = frame.view(op, op.addend), weight = frame.view(op, op.weight);
-  const View dx = frame.view(op, op.dx);
-  const Shape shape = shape_of(op.rows, op.width, op.kind, op.epsilon);
-  const std::int64_t count = mul(op.rows, op.width);
-  FPDT_ASSERT(x.elements >= count && dy.elements >= count && dx.elements >= count);
-  const std::array sums{frame.view(op, op.dweight), frame.view(op, op.dbias)};
-  const auto summed = std::count_if(sums.begin(), sums.end(), present);
-  const std::int64_t most =
-      summed > 0 ? summing_blocks(op.rows, op.width) : std::int64_t{grid_of(op.rows, 1)};
-  const std::int64_t each = div_ceil(op.rows, most);
-  const std::int64_t blocks = div_ceil(op.rows, each);
-  float* partials[2] = {};
-  for (std::size_t i = 0; i < 2; ++i) {
-    const std::int64_t bytes = blocks * op.width * static_cast<std::int64_t>(sizeof(float));
-    if (present(sums[i])) partials[i] = frame.partial<float>(blocks * op.width, i == 0 ? 0 : bytes);
-  }
-  with_instance(aligned({weight}), {x, dy, addend, dx}, op.width, [&](auto instance) {
-    using T = typename decltype(instance)::Type;
-    constexpr int N = decltype(instance)::kElements;
-    const unsigned threads = threads_of(op.width);
-    const Backward<T> backward{source<T>(x), source<T>(dy), source<T>(addend), source<Any>(weight),
-                               sink<T>(dx),  partials[0],   partials[1],       each};
-    launch(norm_backward<T, N>, static_cast<unsigned>(blocks), threads,
-           static_cast<std::size_t>(summed) * threads * kHeld * sizeof(float), frame.stream,
-           backward, shape);
-  });
-  for (std::size_t i = 0; i < 2; ++i) {
-    if (!present(sums[i])) continue;
-    add_column_partials(partials[i], blocks, op.width, op.width, sums[i], frame.stream);
-  }
+  launch_backward(shape_of_rows(op),
+                  {frame.view(op, op.x), frame.view(op, op.weight), frame.view(op, op.dy),
+                   frame.view(op, op.addend), frame.view(op, op.dx), frame.view(op, op.dweight),
+                   frame.view(op, op.dbias)},
+                  frame);
+}
+
+void execute(const NormColumns& op, const Frame& frame) {
+  const View values = replacing(frame.view(op, op.values));
+  launch_norm(shape_of_columns(op), values, frame.view(op, op.weight), {}, values, frame.stream);
+}
+
+void execute(const NormColumnsBackward& op, const Frame& frame) {
+  const View gradient = replacing(frame.view(op, op.gradient));
+  launch_backward(shape_of_columns(op),
+                  {frame.view(op, op.x),
+                   frame.view(op, op.weight),
+                   gradient,
+                   {},
+                   gradient,
+                   frame.view(op, op.dweight),
+                   {}},
+                  frame);
 }
 
 }  // namespace fpdt::cuda

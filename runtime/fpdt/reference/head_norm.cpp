@@ -39,7 +39,10 @@ void put(Matrix& qkv, HeadLayout layout, Heads heads, const Matrix& rows) {
 }  // namespace
 
 Matrix head_norm(const Matrix& qkv, HeadLayout layout, const HeadNormWeights& weights) {
-  FPDT_ASSERT(weights.q.size() == layout.head_dim && weights.k.size() == layout.head_dim);
+  const bool joint = weights.q.size() == layout.heads * layout.head_dim &&
+                     weights.k.size() == layout.kv_heads * layout.head_dim;
+  FPDT_ASSERT(joint ||
+              (weights.q.size() == layout.head_dim && weights.k.size() == layout.head_dim));
   Matrix y = qkv;
   const Heads q{0, layout.heads};
   const Heads k{layout.heads, layout.kv_heads};

@@ -1,6 +1,7 @@
-// RMSNorm of every query and key head by itself, before the rotary embedding (Henry et al., arXiv
-// 2010.04245, as Qwen3 has it): two weights of the head size, one for all query heads, one for all
-// key heads.
+// RMSNorm of query and key heads before the rotary embedding. Of each head by itself (Henry et al.,
+// arXiv 2010.04245, as Qwen3 has it), with two weights of the head size, one for all query heads,
+// one for all key heads. Or joint, of all query heads together and of all key heads (OLMoE, arXiv
+// 2409.02060), with weights of their widths.
 #pragma once
 
 #include "fpdt/reference/attention.h"
@@ -9,8 +10,8 @@
 namespace fpdt::reference {
 
 struct HeadNormWeights {
-  const Matrix& q;  // [D]
-  const Matrix& k;  // [D]
+  const Matrix& q;  // [D], or [H*D] if joint
+  const Matrix& k;  // [D], or [G*D]
   double epsilon;
 };
 
@@ -19,8 +20,8 @@ Matrix head_norm(const Matrix& qkv, HeadLayout layout, const HeadNormWeights& we
 
 struct HeadNormGradients {
   Matrix qkv;  // [S, (H+2G)*D]
-  Matrix q;    // [D]
-  Matrix k;    // [D]
+  Matrix q;    // as the weight
+  Matrix k;
 };
 HeadNormGradients head_norm_backward(const Matrix& qkv, HeadLayout layout,
                                      const HeadNormWeights& weights, const Matrix& dy);

@@ -73,6 +73,7 @@ std::string difference(const ModelSpec& ours, const ModelSpec& theirs) {
   compare("qkv_bias", ours.qkv_bias, theirs.qkv_bias);
   compare("bias", ours.bias, theirs.bias);
   compare("qk_norm", ours.qk_norm, theirs.qk_norm);
+  compare("joint_qk_norm", ours.joint_qk_norm, theirs.joint_qk_norm);
   compare("sinks", ours.sinks, theirs.sinks);
   compare("parallel_residual", ours.parallel_residual, theirs.parallel_residual);
   compare("post_norms", ours.post_norms, theirs.post_norms);

@@ -101,6 +101,35 @@ void Products::norm_backward(const std::string& op, const NormGradient& of) {
   builder_.emit(op, LaneKind::compute, back);
 }
 
+void Products::joint_norm(const std::string& op, const JointNorm& norm, const Version& use,
+                          const Operand& values, std::int64_t rows) {
+  builder_.emit(op, LaneKind::compute,
+                NormColumns{states_.weight(fmt::format("{}.weight", norm.layer), use),
+                            {values, true},
+                            model_.norm_epsilon,
+                            rows,
+                            norm.width,
+                            norm.stride,
+                            norm.first});
+}
+
+void Products::joint_norm_backward(const std::string& op, const JointNorm& norm, const Version& use,
+                                   const Operand& x, const Operand& gradient, std::int64_t rows,
+                                   std::int64_t local_first) {
+  const std::string weight = fmt::format("{}.weight", norm.layer);
+  builder_.emit(op, LaneKind::compute,
+                NormColumnsBackward{x,
+                                    states_.weight(weight, use),
+                                    {gradient, true},
+                                    states_.gradient_rows(weight, Version::plus(0), 0, norm.width),
+                                    model_.norm_epsilon,
+                                    rows,
+                                    norm.width,
+                                    norm.stride,
+                                    norm.first,
+                                    local_first});
+}
+
 NormKind Products::norm_kind() const {
   return model_.norm == NormFamily::rms ? NormKind::rms : NormKind::layer;
 }

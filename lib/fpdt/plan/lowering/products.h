@@ -45,6 +45,18 @@ class Products : public LoweringPart {
     std::int64_t rows, local_first;
   };
   void norm_backward(const std::string& op, const NormGradient& of);
+  // The norm of all query heads, or of all key heads, in place: columns [first, + width) of
+  // `values` [rows, stride].
+  struct JointNorm {
+    const char* layer;  // q_norm or k_norm
+    std::int64_t width, stride, first;
+  };
+  void joint_norm(const std::string& op, const JointNorm& norm, const Version& use,
+                  const Operand& values, std::int64_t rows);
+  // Its gradient, in place; x: the values before the norm.
+  void joint_norm_backward(const std::string& op, const JointNorm& norm, const Version& use,
+                           const Operand& x, const Operand& gradient, std::int64_t rows,
+                           std::int64_t local_first);
 
  private:
   [[nodiscard]] NormKind norm_kind() const;

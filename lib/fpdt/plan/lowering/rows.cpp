@@ -63,12 +63,21 @@ void Rows::project(LayerFrame& frame, std::int64_t chunk) {
                                           chunk_of(frame.n1[index(shape_.extent_of(chunk))], chunk),
                                           shape_.local_rows(chunk));
   if (!again(frame) || chunk < frame.rows) {
-    return transition_.to_heads(frame, chunk, qkv_products(frame, "", chunk, n1));
+    const Transition::Projected qkv = qkv_products(frame, "", chunk, n1);
+    joint_norms(qkv, [&](const Products::JointNorm& norm, const Operand& values) {
+      products_.joint_norm(fmt::format("{}.{}", norm.layer, chunk), norm, frame.weights, values,
+                           shape_.product_rows(chunk));
+    });
+    return transition_.to_heads(frame, chunk, qkv);
   }
   const std::int64_t rows = shape_.product_rows(chunk);
   const Operand kv = temporary(kv_alone_, rows);
   products_.linear_part(fmt::format("kv.{}", chunk), "qkv", frame.weights, n1, kv, rows,
                         model_.hidden, part_.q_width(), 2 * part_.kv_width());
+  if (model_.joint_qk_norm) {
+    products_.joint_norm(fmt::format("k_norm.{}", chunk), joint_norm_of_keys(0), frame.weights, kv,
+                         rows);
+  }
   transition_.keys_to_heads(frame, chunk, kv);
 }
 
@@ -82,7 +91,20 @@ void Rows::project_queries(LayerFrame& frame, std::int64_t chunk) {
   const Operand q = temporary(q_alone_, rows);
   products_.linear_part(fmt::format("q.{}", chunk), "qkv", frame.weights, n1, q, rows,
                         model_.hidden, 0, part_.q_width());
+  if (model_.joint_qk_norm) {
+    products_.joint_norm(fmt::format("q_norm.{}", chunk), joint_norm_of_queries(0), frame.weights,
+                         q, rows);
+  }
   transition_.queries_to_heads(frame, chunk, q);
+}
+
+// In rows of queries alone, or with keys and values after them.
+Products::JointNorm Rows::joint_norm_of_queries(std::int64_t after) const {
+  return {"q_norm", part_.q_width(), part_.q_width() + after, 0};
+}
+// In rows of keys and values, with queries before them or without.
+Products::JointNorm Rows::joint_norm_of_keys(std::int64_t before) const {
+  return {"k_norm", part_.kv_width(), before + 2 * part_.kv_width(), before};
 }
 
 Transition::Projected Rows::qkv_products(const LayerFrame& frame, const char* prefix,

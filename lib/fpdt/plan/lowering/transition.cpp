@@ -48,13 +48,13 @@ void Transition::describe_heads(Heads& body, const LayerFrame& frame, std::int64
                                 Which which) const {
   if (which != Which::keys) {
     body.heads = part_.heads;
-    body.q_weight = optional_weight("q_norm.weight", frame.weights);
+    if (norms_each_head()) body.q_weight = optional_weight("q_norm.weight", frame.weights);
   }
   if (which != Which::queries) {
     body.kv_heads = part_.kv_heads;
-    body.k_weight = optional_weight("k_norm.weight", frame.weights);
+    if (norms_each_head()) body.k_weight = optional_weight("k_norm.weight", frame.weights);
   }
-  if (model_.qk_norm) body.epsilon = model_.norm_epsilon;
+  if (norms_each_head()) body.epsilon = model_.norm_epsilon;
   body.documents = documents();
   body.rows = shape_.product_rows(chunk);
   body.head_dim = model_.head_dim;
@@ -276,7 +276,7 @@ void Transition::join_heads(const LayerFrame& frame, std::int64_t chunk, const O
   const auto of_norm = [&](const char* name) {
     return states_.gradient_rows(name, Version::plus(0), 0, model_.head_dim);
   };
-  if (model_.qk_norm) {
+  if (norms_each_head()) {
     join.qkv = rows;
     if (which != Which::keys) join.dq_weight = of_norm("q_norm.weight");
     if (which != Which::queries) join.dk_weight = of_norm("k_norm.weight");

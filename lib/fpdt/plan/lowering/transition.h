@@ -29,7 +29,7 @@ class Transition : public LoweringPart {
   // Sends dq_i and dkv_i back to sequence layout.
   void gradients_to_rows(LayerFrame& frame, std::int64_t chunk, const Operand& dq,
                          const Operand& dkv);
-  // The gradient of qkv_i from both. The norm of heads needs `qkv`, q and k before
+  // The gradient of qkv_i from both. The norm of each head needs `qkv`, q and k before
   // normalisation; the ones in their homes are normalised.
   void join_gradients(LayerFrame& frame, std::int64_t chunk, const Projected& qkv,
                       const Projected& dqkv);
@@ -60,6 +60,8 @@ class Transition : public LoweringPart {
   void join_heads(const LayerFrame& frame, std::int64_t chunk, const Operand& rows,
                   const Operand& gradient, Which which);
   [[nodiscard]] Rotary rotary(const LayerKind& kind) const;
+  // A joint norm is of rows, before they become heads.
+  [[nodiscard]] bool norms_each_head() const { return model_.qk_norm && !model_.joint_qk_norm; }
 
   BufferId kv_own_, dkv_own_;  // of this rank, where keys are gathered
   BufferId dcontext_, delta_;

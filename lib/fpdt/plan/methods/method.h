@@ -63,9 +63,10 @@ inline constexpr double kPageableCopies = 6.4;
 // tests/published/fpdt-figure4.yaml.
 inline constexpr double kHostSeconds = 0.040;
 
-// Whether a model has points in the region: experts are gathered whole, and not divided by columns.
+// Whether a model has points in the region: experts are gathered whole, and not divided by columns,
+// and a joint norm needs all heads.
 inline bool serves(const Method& method, const ModelSpec& model) {
-  return method.sharing != Sharing::products || !model.has_experts();
+  return method.sharing != Sharing::products || model.uncut().empty();
 }
 
 // A special region stands before the general one that contains it.

@@ -322,6 +322,21 @@ void OriginRules::rule(const NormBackward& op) {
   write_unknown(op.dbias);
 }
 
+void OriginRules::rule(const NormColumns& op) {
+  const Operand& values = op.values.operand;
+  const OriginRuns rows = same_rows(op.rows, {{"values", &values, op.stride}});
+  require_part("values", values, rows, {});
+  write(op.values, rows, op.stride);
+}
+
+void OriginRules::rule(const NormColumnsBackward& op) {
+  const OriginRuns rows =
+      same_rows(op.rows, {{"x", &op.x, op.stride}, {"gradient", &op.gradient.operand, op.stride}});
+  require_part("gradient", op.gradient.operand, rows, {});
+  write(op.gradient, rows, op.stride);
+  write_unknown(op.dweight);
+}
+
 void OriginRules::rule(const Activation& op) {
   const std::int64_t inputs = inputs_of(op.kind);
   write(op.y, same_rows(op.rows, {{"x", &op.x, inputs * op.width}}), op.width);

@@ -37,6 +37,8 @@ class OriginRules {
   void rule(const Add& op);
   void rule(const Norm& op);
   void rule(const NormBackward& op);
+  void rule(const NormColumns& op);
+  void rule(const NormColumnsBackward& op);
   void rule(const Activation& op);
   void rule(const ActivationBackward& op);
   void rule(const LossStatistics& op);

@@ -54,6 +54,26 @@ void rule(ShapeTerms& t, const NormBackward& op) {
   t.constant(op.epsilon > 0, "epsilon must be positive");
 }
 
+// Constants and rows of a norm of columns.
+template <class Columns>
+void columns(ShapeTerms& t, const Columns& op, std::string_view rows_field, const Target& rows) {
+  t.positive({{"rows", op.rows}, {"width", op.width}, {"stride", op.stride}});
+  t.reads("weight", op.weight, op.width);
+  t.writes(rows_field, rows, elements_of({op.rows, op.stride}));
+  t.constant(rows.accumulate, fmt::format("{} must be accumulated", rows_field));
+  t.constant(op.column_first >= 0 && op.column_first <= op.stride - op.width,
+             "columns must lie in the row");
+  t.constant(op.epsilon > 0, "epsilon must be positive");
+}
+
+void rule(ShapeTerms& t, const NormColumns& op) { columns(t, op, "values", op.values); }
+
+void rule(ShapeTerms& t, const NormColumnsBackward& op) {
+  columns(t, op, "gradient", op.gradient);
+  t.reads("x", op.x, elements_of({op.rows, op.stride}));
+  t.writes("dweight", op.dweight, op.width, Types::f32);
+}
+
 void rule(ShapeTerms& t, const SplitHeads& op) {
   if (!t.heads(op.rows, op.heads, op.kv_heads, op.head_dim, op.ranks, op.rotary)) return;
   const std::int64_t kv_local = kv_heads_of_rank(op.kv_heads, op.ranks);

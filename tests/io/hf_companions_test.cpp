@@ -20,7 +20,7 @@ TEST(HfCompanions, AreAllFilesButWeightsAndHiddenOnes) {
   const ScratchDirectory scratch;
   for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json",
                            "pytorch_model.bin", "model.gguf", ".gitattributes", "trainer.json"}) {
-    static_cast<void>(scratch.write(name, name));
+    static_cast<void>(scratch.write(name, "[]"));
   }
   static_cast<void>(scratch.write("tokenizer.json", "{}"));
   std::filesystem::create_directory(scratch.file("original"));
@@ -29,11 +29,21 @@ TEST(HfCompanions, AreAllFilesButWeightsAndHiddenOnes) {
   static_cast<void>(scratch.write("dump.txt", ""));
   std::filesystem::resize_file(scratch.file("dump.txt"), (64 << 20) + 1);
   const HfCompanions found = read_companions(scratch.path(), {"trainer.json"});
-  EXPECT_EQ(found.config, "config.json");
+  EXPECT_EQ(found.config, "[]");
   EXPECT_THAT(found.files, ElementsAre(Pair("merges.txt", "{}"), Pair("tokenizer.json", "{}")));
   EXPECT_THAT(found.left_out, ElementsAre("dump.txt"));
   EXPECT_THAT(io_error([&] { static_cast<void>(read_companions(scratch.file("missing"))); }),
               HasSubstr("missing: cannot list"));
+}
+
+// What is saved then is text alone.
+TEST(HfCompanions, HaveNoConfigOfImages) {
+  const ScratchDirectory scratch;
+  static_cast<void>(scratch.write("config.json", R"({"model_type": "gemma3"})"));
+  static_cast<void>(scratch.write("tokenizer.json", "{}"));
+  const HfCompanions found = read_companions(scratch.path());
+  EXPECT_EQ(found.config, "");
+  EXPECT_THAT(found.files, ElementsAre(Pair("tokenizer.json", "{}")));
 }
 
 TEST(HfCompanions, MayBeLinksOfTheHuggingFaceCache) {

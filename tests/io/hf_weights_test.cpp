@@ -216,11 +216,25 @@ TEST_P(HfFixture, NoticesAFlippedBitOfAnyTensor) {
   }
 }
 
-constexpr std::array kFamilies{"llama",          "llama_linear", "mistral",          "qwen2",
-                               "mistral_window", "qwen3",        "qwen3_windows",    "phi3",
-                               "phi3_long",      "phi3_short",   "gemma2",           "gemma3",
-                               "mixtral",        "qwen3_moe",    "gpt_oss",          "olmoe",
-                               "gpt2",           "gpt_neox",     "gpt_neox_parallel"};
+constexpr std::array kFamilies{"llama",
+                               "llama_linear",
+                               "mistral",
+                               "qwen2",
+                               "mistral_window",
+                               "qwen3",
+                               "qwen3_windows",
+                               "phi3",
+                               "phi3_long",
+                               "phi3_short",
+                               "gemma2",
+                               "gemma3",
+                               "mixtral",
+                               "qwen3_moe",
+                               "olmoe",
+                               "gpt_oss",
+                               "gpt2",
+                               "gpt_neox",
+                               "gpt_neox_parallel"};
 
 INSTANTIATE_TEST_SUITE_P(Families, HfFixture, testing::ValuesIn(kFamilies),
                          [](const auto& family) { return std::string(family.param); });
@@ -240,26 +254,94 @@ TEST(HfWeights, ListsMissingUnexpectedAndMisshapen) {
               HasSubstr("k_proj.weight: expected shape [32, 32], found [16, 32]"));
 }
 
-TEST(HfWeights, ReadsGpt2WithoutItsPrefixAndIgnoresMaskBuffers) {
-  const ScratchDirectory scratch;
-  const std::string directory = source_path("tests/fixtures/hf/gpt2");
-  const ModelSpec model = load_model(directory);
-  const HfWeights weights = open_weights(directory, model);
+// The weights of a fixture with another prefix of names, and tensors of 4 elements besides.
+void write_renamed(const ScratchDirectory& scratch, const std::string& directory,
+                   std::string_view prefix, const std::string& other,
+                   const std::vector<std::string>& more) {
   const SafetensorsFile file(directory + "/model.safetensors");
   std::vector<SafetensorsEntry> entries = file.entries();
-  for (SafetensorsEntry& entry : entries) entry.name.erase(0, std::string("transformer.").size());
-  entries.push_back({"h.0.attn.bias", "F32", {1, 1, 2, 2}});
+  for (SafetensorsEntry& entry : entries) {
+    if (entry.name.starts_with(prefix)) entry.name = other + entry.name.substr(prefix.size());
+  }
+  for (const std::string& name : more) entries.push_back({name, "F32", {1, 1, 2, 2}});
   SafetensorsWriter writer(scratch.file("model.safetensors"), entries);
   for (const SafetensorsEntry& entry : file.entries()) {
     std::vector<float> values(static_cast<std::size_t>(entry.elements()));
     file.read_f32(entry.name, 0, values);
     writer.write_f32(values);
   }
-  writer.write_f32(std::vector<float>(4));
+  for (std::size_t i = 0; i < more.size(); ++i) writer.write_f32(std::vector<float>(4));
   writer.commit();
-  const HfWeights bare = open_weights(scratch.path(), model);
+}
+
+void expect_same_weights(const std::string& a, const std::string& b, const ModelSpec& model) {
+  const HfWeights ours = open_weights(a, model), theirs = open_weights(b, model);
   for (const TensorSpec& tensor : model_tensors(model)) {
-    EXPECT_EQ(whole(bare, tensor.name), whole(weights, tensor.name)) << tensor.name;
+    EXPECT_EQ(whole(ours, tensor.name), whole(theirs, tensor.name)) << tensor.name;
+  }
+}
+
+TEST(HfWeights, ReadsGpt2WithoutItsPrefixAndIgnoresMaskBuffers) {
+  const ScratchDirectory scratch;
+  const std::string directory = source_path("tests/fixtures/hf/gpt2");
+  write_renamed(scratch, directory, "transformer.", "", {"h.0.attn.bias"});
+  expect_same_weights(scratch.path(), directory, load_model(directory));
+}
+
+// All matrices of the experts of a layer in one tensor, as transformers 5 computes with them.
+TEST(HfWeights, ReadsMergedExperts) {
+  for (const char* family : {"mixtral", "qwen3_moe", "olmoe"}) {
+    const std::string directory = source_path(std::string("tests/fixtures/hf/") + family);
+    const ModelSpec model = load_model(directory);
+    const HfWeights apart = open_weights(directory, model);
+    std::map<std::string, std::vector<float>> merged;
+    std::vector<SafetensorsEntry> entries;
+    for (const TensorSpec& tensor : model_tensors(model)) {
+      for (const HfPiece& piece : hf_pieces(model, tensor.name, HfExperts::merged)) {
+        const std::size_t width = static_cast<std::size_t>(tensor.elements()) /
+                                  static_cast<std::size_t>(tensor.shape.front());
+        const std::vector<float> values = whole(apart, tensor.name);
+        const auto first = values.begin() + piece.row * static_cast<std::int64_t>(width);
+        merged[piece.name].assign(first, first + piece.rows * static_cast<std::int64_t>(width));
+        entries.push_back({piece.name, "F32", piece.hf_shape});
+      }
+    }
+    EXPECT_TRUE(merged.contains("model.layers.1.mlp.experts.gate_up_proj"));
+    EXPECT_TRUE(merged.contains("model.layers.1.mlp.gate.weight"));
+    const ScratchDirectory scratch;
+    SafetensorsWriter writer(scratch.file("model.safetensors"), entries);
+    for (const SafetensorsEntry& entry : entries) writer.write_f32(merged.at(entry.name));
+    writer.commit();
+    expect_same_weights(scratch.path(), directory, model);
+  }
+}
+
+// A Gemma 3 for images and text, as published and as its modules are named.
+TEST(HfWeights, ReadsTheTextOfAModelForImages) {
+  const std::string directory = source_path("tests/fixtures/hf/gemma3");
+  const ModelSpec model = load_model(directory);
+  {
+    const ScratchDirectory scratch;
+    write_renamed(scratch, directory, "model.", "language_model.model.",
+                  {"language_model.lm_head.weight", "vision_tower.vision_model.post_layernorm.bias",
+                   "multi_modal_projector.mm_input_projection_weight"});
+    expect_same_weights(scratch.path(), directory, model);
+  }
+  {
+    const ScratchDirectory scratch;
+    write_renamed(scratch, directory, "model.", "model.language_model.",
+                  {"lm_head.weight", "model.vision_tower.vision_model.post_layernorm.bias",
+                   "model.multi_modal_projector.mm_soft_emb_norm.weight"});
+    expect_same_weights(scratch.path(), directory, model);
+  }
+  // Tensors of images beside text alone, and of something else.
+  for (const char* prefix : {"model.", "language_model.model."}) {
+    const ScratchDirectory scratch;
+    write_renamed(scratch, directory, "model.", prefix, {"vision_tower.x", "audio_tower.x"});
+    const std::string error =
+        input_error([&] { const HfWeights weights = open_weights(scratch.path(), model); });
+    EXPECT_THAT(error, HasSubstr("audio_tower.x: unexpected [T103]"));
+    EXPECT_EQ(error.find("vision_tower.x") == std::string::npos, std::string(prefix) != "model.");
   }
 }
 

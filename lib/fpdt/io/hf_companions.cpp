@@ -33,6 +33,14 @@ bool is_weights(std::string_view name) {
                      [&](std::string_view end) { return name.ends_with(end); });
 }
 
+// A config for images and text, of which the text is trained: it would not fit the weights.
+bool is_of_images(std::string_view config) {
+  FileFindings findings("config.json");
+  const Node root = parse_json(config, findings);
+  const Node* const type = root.find("model_type");
+  return type != nullptr && type->text == "gemma3";
+}
+
 }  // namespace
 
 HfCompanions read_companions(const std::string& directory,
@@ -56,6 +64,7 @@ HfCompanions read_companions(const std::string& directory,
     require_within_directory(path_of(name));
     if (name == "config.json") {
       found.config = read_file(path_of(name), kConfigBytesMax);
+      if (is_of_images(found.config)) found.config.clear();
       continue;
     }
     const std::int64_t most = std::min(room, kFileBytesMax);

@@ -10,7 +10,9 @@
 namespace fpdt {
 
 struct HfCompanions {
-  std::string config;                        // config.json; "" for a model from our own YAML form
+  // config.json; "" for a model from our own YAML form, and where the model is for images as well,
+  // since the weights of a checkpoint are those of text.
+  std::string config;
   std::map<std::string, std::string> files;  // contents by name: tokenizer, generation_config.json
   std::vector<std::string> left_out;         // names of files that were too many or too large
 };

@@ -29,10 +29,20 @@ struct HfPiece {
   // tensors, so a writer holds one of them.
   std::int64_t unit = 0;
   float less = 0;  // by which stored values are less: Gemma stores the weights of norms less one
+  [[nodiscard]] std::int64_t elements() const;  // of the whole Hugging Face tensor
 };
 
+// How a file has the experts of a layer, but those of gpt-oss: each matrix in a tensor of its own,
+// as published models have it, or those of all experts in one, as transformers 5 computes with them
+// (save_original_format=False).
+enum class HfExperts : std::uint8_t { apart, merged };
+
 // The pieces of one of our tensors ("embed.weight", "layers.3.qkv.weight"), by ascending row.
-std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor);
+std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor,
+                               HfExperts experts = HfExperts::apart);
+
+// Elements of a row of one of our tensors, of which a vector has one each.
+std::int64_t row_width(const ModelSpec& model, std::string_view tensor);
 
 // Whether the pieces are whole Hugging Face tensors that hold our elements in our order.
 bool in_order(const std::vector<HfPiece>& pieces);
@@ -45,7 +55,8 @@ std::vector<TensorSpec> model_tensors(const ModelSpec& model);
 
 class HfWeights {
  public:
-  // InputError lists missing, unexpected and mis-shaped tensors.
+  // InputError lists missing, unexpected and mis-shaped tensors. Of a Gemma 3 for images and text,
+  // the tensors of images are left out.
   HfWeights(SafetensorsSet tensors, const ModelSpec& model);
 
   [[nodiscard]] const SafetensorsSet& stored() const { return tensors_; }
@@ -59,6 +70,9 @@ class HfWeights {
   void verify(std::string_view tensor) const;
 
  private:
+  [[nodiscard]] std::vector<HfPiece> pieces_of(std::string_view tensor) const {
+    return hf_pieces(model_, tensor, experts_);
+  }
   [[nodiscard]] std::string stored_name(const std::string& name) const;
   // Elements from `first` on of a piece, whose rows have `width` of them: in order, transposed or
   // interleaved, or in MXFP4.
@@ -72,7 +86,10 @@ class HfWeights {
 
   ModelSpec model_;
   SafetensorsSet tensors_;
-  std::string dropped_prefix_;  // "transformer.", when a GPT-2 file leaves it out
+  HfExperts experts_ = HfExperts::apart;
+  // A prefix of names, and what stands for it in these files: "transformer." and nothing where a
+  // GPT-2 file leaves it out, "model." and "language_model.model." in a Gemma 3 for images.
+  std::string prefix_, stored_prefix_;
 };
 
 }  // namespace fpdt

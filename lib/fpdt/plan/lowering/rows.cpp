@@ -92,7 +92,7 @@ void Rows::project_queries(LayerFrame& frame, std::int64_t chunk) {
   products_.linear_part(fmt::format("q.{}", chunk), "qkv", frame.weights, n1, q, rows,
                         model_.hidden, 0, part_.q_width());
   if (model_.joint_qk_norm) {
-    products_.joint_norm(fmt::format("q_norm.{}", chunk), joint_norm_of_queries(0), frame.weights,
+    products_.joint_norm(fmt::format("q_norm_q.{}", chunk), joint_norm_of_queries(0), frame.weights,
                          q, rows);
   }
   transition_.queries_to_heads(frame, chunk, q);

@@ -125,7 +125,7 @@ std::vector<Case> cases() {
     all.back().strategy.mesh.tensor = 2;
     if (ranks == 4) all.back().problem.model.kv_heads = 1;
   }
-  all.push_back(make_case(tiny_llama(), 2, 24, 8));
+  all.push_back(make_case(tiny_olmo(), 2, 24, 8));
   LayerClass& some = all.back().strategy.layer_classes.front();
   some.recompute = Recompute::keep_attention;
   some.first_stored_chunk = 1;

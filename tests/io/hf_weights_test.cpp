@@ -143,6 +143,8 @@ TEST_P(HfFixture, WritesTheSameBytesAsEver) {
       {"gemma2", {"27500438c948cefc", "d341fda70c905ca2"}},
       {"mixtral", {"f1ce004c4d8c9956", "2ee19f333d86f5d4"}},
       {"qwen3_moe", {"829bb251a6a5e7fb", "776fcfb0912ca514"}},
+      {"olmo2", {"a925fd80cbccbc51", "3cca937064952f27"}},
+      {"olmo3", {"4e31fea2beea8463", "a08eb30b11f4aae9"}},
       {"olmoe", {"212e96c5633d9233", "50b45e26b3912c02"}},
       {"gpt_oss", {"50eee9bbd3111e4c", "590bb52962124121"}},
       {"gemma3", {"85af7f801d901ada", "2b45dbbae1a28a93"}},
@@ -216,25 +218,13 @@ TEST_P(HfFixture, NoticesAFlippedBitOfAnyTensor) {
   }
 }
 
-constexpr std::array kFamilies{"llama",
-                               "llama_linear",
-                               "mistral",
-                               "qwen2",
-                               "mistral_window",
-                               "qwen3",
-                               "qwen3_windows",
-                               "phi3",
-                               "phi3_long",
-                               "phi3_short",
-                               "gemma2",
-                               "gemma3",
-                               "mixtral",
-                               "qwen3_moe",
-                               "olmoe",
-                               "gpt_oss",
-                               "gpt2",
-                               "gpt_neox",
-                               "gpt_neox_parallel"};
+constexpr std::array kFamilies{"llama",         "llama_linear",   "mistral",
+                               "qwen2",         "mistral_window", "qwen3",
+                               "qwen3_windows", "phi3",           "phi3_long",
+                               "phi3_short",    "gemma2",         "gemma3",
+                               "mixtral",       "qwen3_moe",      "olmoe",
+                               "olmo2",         "olmo3",          "gpt_oss",
+                               "gpt2",          "gpt_neox",       "gpt_neox_parallel"};
 
 INSTANTIATE_TEST_SUITE_P(Families, HfFixture, testing::ValuesIn(kFamilies),
                          [](const auto& family) { return std::string(family.param); });

@@ -60,6 +60,8 @@ ModelSpec tiny_experts(std::int64_t experts, std::int64_t active) {
 ModelSpec tiny_olmo() {
   ModelSpec model = tiny_llama();
   model.name = "tiny-olmo";
+  model.pre_norms = false;
+  model.post_norms = true;
   model.qk_norm = model.joint_qk_norm = true;
   return model;
 }

@@ -13,7 +13,7 @@
 namespace fpdt {
 
 // Two layers of width 16, four query heads of size 4 unless stated otherwise, 19 words.
-// A norm of all heads together.
+// A norm of all heads together; norms after each half of a layer alone.
 ModelSpec tiny_olmo();
 ModelSpec tiny_experts(std::int64_t experts, std::int64_t active);
 // Windows beside full layers, sinks, biases and clamped activations.

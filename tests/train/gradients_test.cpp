@@ -72,7 +72,8 @@ std::vector<Case> crossed() {
 // Norms of heads and parallel residuals change which values are kept and which are repeated.
 std::vector<Case> families() {
   std::vector<Case> cases;
-  for (const ModelSpec& model : {tiny_qwen3(), tiny_neox(), tiny_gemma(), tiny_gemma2()}) {
+  for (const ModelSpec& model :
+       {tiny_qwen3(), tiny_neox(), tiny_gemma(), tiny_gemma2(), tiny_olmo()}) {
     for (const std::int64_t ranks : {1, 2, 4}) {
       for (const Recompute recompute :
            {Recompute::from_input, Recompute::keep_attention, Recompute::keep_all}) {
@@ -92,8 +93,8 @@ std::vector<Case> families() {
 // Norms and products of all rows of a rank, in every model, loop order and recomputation.
 std::vector<Case> whole_extents() {
   std::vector<Case> cases;
-  for (const ModelSpec& model :
-       {tiny_llama(), tiny_gpt(), tiny_qwen3(), tiny_neox(), tiny_gemma(), tiny_gemma2()}) {
+  for (const ModelSpec& model : {tiny_llama(), tiny_gpt(), tiny_qwen3(), tiny_neox(), tiny_gemma(),
+                                 tiny_gemma2(), tiny_olmo()}) {
     for (const std::int64_t ranks : {1, 2, 4}) {
       for (const BackwardOrder order : {BackwardOrder::kv_outer, BackwardOrder::q_outer}) {
         for (const Recompute recompute :

@@ -115,7 +115,10 @@ Case case_of(std::int64_t number) {
   if (!check(one.problem, strategy).empty()) strategy.gradients = Storage::f32;
   if (digit(rest, 2) == 0) strategy.layer_gradients = LayerGradients::in_inputs;
   if (digit(rest, 2) == 0) strategy.queries = Queries::again;
-  if (grid.tensor == 1) one.problem.model.joint_qk_norm = model.qk_norm && digit(rest, 2) == 0;
+  if (grid.tensor == 1 && model.qk_norm && digit(rest, 2) == 0) {
+    one.problem.model.joint_qk_norm = one.problem.model.post_norms = true;
+    one.problem.model.pre_norms = false;
+  }
   one.name = fmt::format("{}_{}_{}_ranks{}_ring{}_tensor{}_zero{}", number, residency.name,
                          model.name.substr(5), grid.ranks, grid.ring, grid.tensor, strategy.zero);
   return one;

@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Transformers,
                          testing::Values("llama", "llama_linear", "mistral", "mistral_window",
                                          "qwen2", "qwen3", "qwen3_windows", "phi3", "phi3_long",
                                          "phi3_short", "gemma2", "gemma3", "mixtral", "qwen3_moe",
-                                         "olmoe", "gpt_oss", "gpt2", "gpt_neox",
+                                         "olmoe", "olmo2", "olmo3", "gpt_oss", "gpt2", "gpt_neox",
                                          "gpt_neox_parallel"),
                          [](const auto& one) { return std::string(one.param); });
 

@@ -58,7 +58,7 @@ Case draw(std::mt19937& random) {
   ModelSpec model = family == 0   ? tiny_gpt()
                     : family == 1 ? tiny_qwen3()
                     : family == 2 ? tiny_neox()
-                    : family == 3 ? tiny_llama()
+                    : family == 3 ? (form == 0 ? tiny_olmo() : tiny_llama())
                     : family == 4 ? tiny_gemma2()
                                   : tiny_gemma();
   if (family != 0 && family != 2) model.kv_heads = of(kHeads);

@@ -87,6 +87,7 @@ void describe(Self& model, Visitor& f) {
   f.optional("joint_qk_norm", model.joint_qk_norm);
   f.sparse("sinks", model.sinks);
   f.optional("parallel_residual", model.parallel_residual);
+  f.sparse("pre_norms", model.pre_norms, true);
   f.sparse("post_norms", model.post_norms);
   f.sparse("attention_scale", model.attention_scale);
   f.sparse("attention_cap", model.attention_cap);

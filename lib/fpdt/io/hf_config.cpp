@@ -15,9 +15,9 @@
 namespace fpdt {
 namespace {
 
-constexpr std::array<std::string_view, 14> kTypes{
-    "gpt2",   "gpt_neox", "llama",       "mistral", "qwen2",     "qwen3", "phi3",
-    "gemma2", "gemma3",   "gemma3_text", "mixtral", "qwen3_moe", "olmoe", "gpt_oss"};
+constexpr std::array<std::string_view, 16> kTypes{
+    "gpt2",   "gpt_neox",    "llama",   "mistral",   "qwen2", "qwen3", "phi3",  "gemma2",
+    "gemma3", "gemma3_text", "mixtral", "qwen3_moe", "olmoe", "olmo2", "olmo3", "gpt_oss"};
 
 // Model types that users will try, with the reason why they are refused.
 struct ForeignType {
@@ -68,6 +68,7 @@ LlamaDefaults llama_defaults(std::string_view type) {
   if (type == "mixtral") return {14336, 32000, 8};
   if (type == "qwen3_moe") return {6144, 151936, 4};
   if (type == "olmoe") return {2048, 50304};
+  if (type == "olmo2" || type == "olmo3") return {11008, 50304};
   return {11008, 32000};
 }
 
@@ -170,12 +171,28 @@ void read_gpt_oss(ConfigReader& config, ModelSpec& model) {
   read_periodic_windows(config, 128, 2, model);
 }
 
-// llama, mistral, phi3, qwen2 and qwen3 differ only in defaults, biases, norms of heads, windows
-// and names; mixtral, qwen3_moe and olmoe have experts besides.
+// Every fourth layer of OLMo 3 sees all tokens, with frequencies that may be stretched; the others
+// see a window, with plain ones.
+void read_olmo3_kinds(ConfigReader& config, ModelSpec& model) {
+  constexpr double kTheta = 5e5;
+  RotarySpec plain;
+  plain.fraction = 1;
+  plain.theta = config.value("rope_theta", kTheta);
+  const bool by_type = read_rotary_of(config, "full_attention", plain).has_value();
+  const RotarySpec full = by_type ? *read_rotary_of(config, "full_attention", plain)
+                                  : read_rotary(config, {.standard_theta = kTheta});
+  if (!by_type) plain.theta = full.theta;
+  const RotarySpec local = read_rotary_of(config, "sliding_attention", plain).value_or(plain);
+  if (!read_periodic_windows(config, 4096, 4, model)) return;
+  for (LayerKind& kind : model.kinds) kind.rotary = kind.window > 0 ? local : full;
+}
+
+// llama, mistral, phi3, qwen2, qwen3 and olmo2 differ only in defaults, biases, norms, windows and
+// names, olmo3 in kinds of layers besides; mixtral, qwen3_moe and olmoe have experts besides.
 void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   const LlamaDefaults standard = llama_defaults(type);
   const bool phi = type == "phi3", mixtral = type == "mixtral", qwen_moe = type == "qwen3_moe";
-  const bool olmoe = type == "olmoe";
+  const bool olmoe = type == "olmoe", olmo3 = type == "olmo3", olmo = olmo3 || type == "olmo2";
   model.family = phi ? Family::phi : Family::llama;
   model.hidden = config.size("hidden_size", std::int64_t{phi                 ? 3072
                                                          : qwen_moe || olmoe ? 2048
@@ -193,14 +210,18 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   model.feed_forward = config.size("intermediate_size", standard.feed_forward);
   model.vocabulary = config.size("vocab_size", standard.vocabulary);
   model.norm = NormFamily::rms;
-  model.norm_epsilon = config.value("rms_norm_eps", phi || mixtral || olmoe ? 1e-5 : 1e-6);
-  model.qk_norm = olmoe || type.starts_with("qwen3");
-  model.joint_qk_norm = olmoe;
+  model.norm_epsilon = config.value("rms_norm_eps", phi || mixtral || olmoe || olmo ? 1e-5 : 1e-6);
+  model.joint_qk_norm = olmoe || olmo;
+  model.qk_norm = model.joint_qk_norm || type.starts_with("qwen3");
+  model.pre_norms = !olmo;
+  model.post_norms = olmo;
   model.activation = ActivationFamily::swiglu;
   check_activation(config, "hidden_act", config.value("hidden_act", std::string("silu")), "silu");
   model.tied_embeddings = config.size("tie_word_embeddings", false);
-  model.kinds.front().rotary = read_rotary(config, {.standard_theta = mixtral ? 1e6 : 1e4});
-  if (!phi && model.kinds.front().rotary.fraction != 1) {
+  if (!olmo3) {
+    model.kinds.front().rotary = read_rotary(config, {.standard_theta = mixtral ? 1e6 : 1e4});
+  }
+  if (!phi && !olmo3 && model.kinds.front().rotary.fraction != 1) {
     config.refuse("partial_rotary_factor", fmt::format("{} turns whole heads, expected 1", type));
   }
   config.dropout("attention_dropout", 0);
@@ -226,7 +247,7 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
                   "num_attention_heads");
   }
   if (mixtral || qwen_moe || olmoe) read_experts(config, type, model);
-  read_windows(config, type, model);
+  olmo3 ? read_olmo3_kinds(config, model) : read_windows(config, type, model);
 }
 
 // Every other layer of Gemma 2 has a window, beginning with the first. Gemma 3 has five with a

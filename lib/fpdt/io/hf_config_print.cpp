@@ -39,6 +39,30 @@ bool is_olmoe(const ModelSpec& model) {
          model.kinds.size() == 1 && model.kinds.front().window == 0;
 }
 
+bool is_longrope(const RotarySpec& rotary) { return rotary.scaling == RotaryScaling::longrope; }
+
+// Norms outputs alone, and all heads together. Layers with a window have plain frequencies.
+bool is_olmo(const ModelSpec& model) {
+  const LayerKind &first = model.kinds.front(), &last = model.kinds.back();
+  const bool one_kind = model.kinds.size() == 1;
+  const bool window_beside_full =
+      model.kinds.size() == 2 && (first.window == 0) != (last.window == 0);
+  double theta = 0;
+  for (const LayerKind& kind : model.kinds) {
+    const RotarySpec& rotary = kind.rotary;
+    if (rotary.fraction != 1 || is_longrope(rotary)) return false;
+    if (kind.window > 0 && (rotary.factor != 1 || rotary.magnitude != 1)) return false;
+    if (theta != 0 && rotary.theta != theta) return false;
+    theta = rotary.theta;
+  }
+  return model.family == Family::llama && !model.pre_norms && model.post_norms &&
+         model.joint_qk_norm && !model.has_experts() && (one_kind || window_beside_full) &&
+         model.norm == NormFamily::rms && model.activation == ActivationFamily::swiglu &&
+         !model.qkv_bias && !model.sinks && model.attention_scale == 0 &&
+         model.attention_cap == 0 && model.logits_cap == 0 && model.embedding_scale == 1 &&
+         model.learned_positions == 0;
+}
+
 // Mistral has windows in all layers, Qwen in some as well.
 bool is_llama(const ModelSpec& model) {
   const bool mixes = model.qk_norm || model.qkv_bias;
@@ -73,8 +97,6 @@ bool is_yarn(const RotarySpec& rotary) {
   return rotary.scaling == RotaryScaling::yarn || rotary.scaling == RotaryScaling::yarn_exact;
 }
 
-bool is_longrope(const RotarySpec& rotary) { return rotary.scaling == RotaryScaling::longrope; }
-
 // Phi stores the projections of Llama side by side. transformers takes its yarn for longrope.
 bool is_phi(const ModelSpec& model) {
   const RotarySpec& rotary = model.kinds.front().rotary;
@@ -101,7 +123,7 @@ bool is_gemma(const ModelSpec& model) {
   if (model.qk_norm ? capped : !has_one_window(model)) return false;
   return model.family == Family::gemma && model.kinds.size() <= 2 && windows == 1 &&
          model.norm == NormFamily::rms && model.activation == ActivationFamily::geglu_tanh &&
-         model.post_norms && !model.sinks && !model.qkv_bias && !model.bias &&
+         model.pre_norms && model.post_norms && !model.sinks && !model.qkv_bias && !model.bias &&
          !model.parallel_residual && model.learned_positions == 0 &&
          std::abs(model.embedding_scale - scale) < 1e-9 * scale &&
          std::abs(scalar - std::round(scalar)) < 1e-9 * scalar;
@@ -305,6 +327,22 @@ Config gemma_config(const ModelSpec& model) {
   return config;
 }
 
+Config olmo_config(const ModelSpec& model) {
+  const bool second = hf_family(model) == HfFamily::olmo2;
+  Config config = common_config(model, second ? "olmo2" : "olmo3", second ? "Olmo2" : "Olmo3");
+  RotarySpec full = model.kinds.front().rotary;
+  for (const LayerKind& kind : model.kinds) {
+    if (kind.window == 0) full = kind.rotary;
+  }
+  config["rope_theta"] = full.theta;
+  add_scaling(config, full);
+  config["attention_bias"] = false;
+  if (second) return config;
+  config["sliding_window"] = window_of(model);
+  add_layer_types(config, model);
+  return config;
+}
+
 Config gpt2_config(const ModelSpec& model) {
   return {{"architectures", Config::array({"GPT2LMHeadModel"})},
           {"model_type", "gpt2"},
@@ -354,6 +392,9 @@ Config family_config(const ModelSpec& model) {
     case HfFamily::gemma2:
     case HfFamily::gemma3:
       return gemma_config(model);
+    case HfFamily::olmo2:
+    case HfFamily::olmo3:
+      return olmo_config(model);
     case HfFamily::gpt2:
       return gpt2_config(model);
     case HfFamily::gpt_neox:
@@ -372,6 +413,7 @@ HfFamily hf_family(const ModelSpec& model) {
     if (is_qwen_moe(model)) return HfFamily::qwen3_moe;
     if (is_olmoe(model)) return HfFamily::olmoe;
   }
+  if (is_olmo(model)) return window_of(model) > 0 ? HfFamily::olmo3 : HfFamily::olmo2;
   if (is_gpt_oss(model)) return HfFamily::gpt_oss;
   if (is_llama(model) && is_phi(model) && !model.has_experts()) return HfFamily::phi3;
   if (is_gemma(model) && !model.has_experts() && !model.joint_qk_norm)
@@ -384,16 +426,15 @@ HfFamily hf_family(const ModelSpec& model) {
     return HfFamily::gpt_neox;
   }
   throw InputError(fmt::format(
-      "model {}: no Hugging Face family computes the same; known are llama, mistral, phi3, "
-      "qwen2 and qwen3 "
-      "(rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), mixtral "
+      "model {}: no Hugging Face family computes the same; known are llama, mistral, phi3, qwen2 "
+      "and qwen3 (rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), mixtral "
       "(with experts of normalised weights, no norms of heads), qwen3_moe (with experts, norms of "
-      "heads, no windows), olmoe (with experts, a joint norm of heads, as wide as the stream), "
-      "gpt_oss (sinks, windows, experts of normalised weights, clamped_swiglu, "
-      "biases), gemma2 and gemma3 "
+      "heads, no windows), olmoe (with experts, joint norms of heads as wide as the stream), olmo2 "
+      "and olmo3 (joint norms of heads, norms of outputs alone, windows with plain rotary), "
+      "gpt_oss "
+      "(sinks, windows, experts of normalised weights, clamped_swiglu, biases), gemma2 and gemma3 "
       "(windows, geglu_tanh, post norms, scaled embeddings, soft caps or norms of heads), gpt2 "
-      "(layer norm, gelu, biases, learned positions), gpt_neox (layer norm, gelu, "
-      "biases, rotary)",
+      "(layer norm, gelu, biases, learned positions), gpt_neox (layer norm, gelu, biases, rotary)",
       model.name));
 }
 

@@ -72,7 +72,7 @@ struct ExpertNames {
 constexpr ExpertNames kMixtralNames{"block_sparse_moe.experts", "w1", "w3", "w2"};
 constexpr ExpertNames kQwenNames{"mlp.experts", "gate_proj", "up_proj", "down_proj"};
 
-// The names of Gemma that are not Llama's.
+// The names of Gemma and OLMo that are not Llama's.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kGemmaNames{{
     {"out_norm", "model.layers.{}.post_attention_layernorm"},
     {"norm2", "model.layers.{}.pre_feedforward_layernorm"},
@@ -80,10 +80,11 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kGemmaNam
 }};
 
 bool is_gemma(HfFamily family) { return family == HfFamily::gemma2 || family == HfFamily::gemma3; }
+bool is_olmo(HfFamily family) { return family == HfFamily::olmo2 || family == HfFamily::olmo3; }
 
 std::string hf_name(HfFamily family, const TensorName& name) {
   for (const auto& [part, pattern] : kGemmaNames) {
-    if (!is_gemma(family) || part != name.part) continue;
+    if ((!is_gemma(family) && !is_olmo(family)) || part != name.part) continue;
     return fmt::format(fmt::runtime(pattern), name.layer);
   }
   if (family == HfFamily::gpt_oss && name.part == "router") {
@@ -251,7 +252,8 @@ std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor, 
                                        : of_experts(model, family, name, experts);
   }
   if (name.part == "sinks") return {whole_piece(parent, shape, 0, shape[0])};
-  const bool splits = family == HfFamily::llama || is_gemma(family) || model.has_experts();
+  const bool splits =
+      family == HfFamily::llama || is_gemma(family) || is_olmo(family) || model.has_experts();
   if (splits && name.part == "qkv") {
     return stacked(
         parent, name.kind, shape,

@@ -138,7 +138,7 @@ std::int64_t TensorSpec::elements() const {
 std::vector<TensorSpec> layer_tensors(const ModelSpec& model) {
   const double residual = kDeviation / std::sqrt(2.0 * static_cast<double>(model.layers));
   std::vector<TensorSpec> tensors;
-  append_norm(tensors, model, "norm1");
+  if (model.pre_norms) append_norm(tensors, model, "norm1");
   append_linear(tensors, "qkv", model.qkv_width(), model.hidden, model.qkv_bias, kDeviation);
   if (model.qk_norm) {
     const bool joint = model.joint_qk_norm;
@@ -150,7 +150,7 @@ std::vector<TensorSpec> layer_tensors(const ModelSpec& model) {
   if (model.sinks) tensors.push_back({"sinks.weight", {model.heads}, false, kDeviation, 0});
   append_linear(tensors, "out", model.hidden, model.q_width(), model.bias, residual);
   if (model.post_norms) append_norm(tensors, model, "out_norm");
-  append_norm(tensors, model, "norm2");
+  if (model.pre_norms) append_norm(tensors, model, "norm2");
   const std::int64_t matrices = model.has_experts() ? model.experts : 1;
   if (model.has_experts()) {
     append_linear(tensors, "router", model.experts, model.hidden, model.bias, kDeviation);
@@ -352,6 +352,9 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
   check_experts(model, wrong);
   if (model.post_norms && (model.parallel_residual || model.bias)) {
     wrong("post_norms: expected neither parallel_residual nor bias beside them");
+  }
+  if (!model.pre_norms && !model.post_norms) {
+    wrong("pre_norms: expected true without post_norms, found false");
   }
   check_scales(model, wrong);
   std::vector<std::string> of_kinds;

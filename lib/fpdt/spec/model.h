@@ -103,7 +103,8 @@ struct ModelSpec {
   bool joint_qk_norm = false;      // that norm is one of all query heads, and one of all key heads
   bool sinks = false;              // each head sees a key of value 0 and of a learned score
   bool parallel_residual = false;  // the feed-forward reads the layer's input, as attention does
-  bool post_norms = false;         // the outputs of attention and of the feed-forward are normed
+  bool pre_norms = true;           // the inputs of attention and of the feed-forward are normed
+  bool post_norms = false;         // their outputs are normed, before they join the stream
   // Experts of every layer (Shazeer et al., arXiv 1701.06538), and how many a token takes; 0: the
   // feed-forward is dense. Their weights are a softmax over all, of the experts taken, divided by
   // its sum if they are normalised.
@@ -168,9 +169,9 @@ struct TensorSpec {
   [[nodiscard]] std::int64_t elements() const;
 };
 
-// Tensors of one layer, in order: norm1.weight[, norm1.bias], qkv.weight [(H+2G)D, E] (q, k, v
+// Tensors of one layer, in order: [norm1.weight[, norm1.bias],] qkv.weight [(H+2G)D, E] (q, k, v
 // rows)[, qkv.bias][, q_norm.weight [D or HD], k_norm.weight [D or GD]][, sinks.weight [H]],
-// out.weight [E, HD][, out.bias] [, out_norm.weight], norm2.weight[, norm2.bias][, router.weight
+// out.weight [E, HD][, out.bias] [, out_norm.weight][, norm2.weight[, norm2.bias]][, router.weight
 // [X, E][, router.bias]], up.weight [up_width, E] [, up.bias], down.weight [E, F][, down.bias][,
 // down_norm.weight]. Norm biases exist for layer norm only. With experts, the matrices of all stand
 // one below the other, and so do their biases: up.weight [X*up_width, E], down.weight [X*E, F].

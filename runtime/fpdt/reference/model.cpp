@@ -177,7 +177,7 @@ LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, 
   const LayerKind& kind = model.kind_of(layer);
   LayerRecord r;
   r.x = x;
-  r.n1 = normed(model, parameters, name("norm1"), r.x);
+  r.n1 = model.pre_norms ? normed(model, parameters, name("norm1"), r.x) : r.x;
   r.qkv = projected(parameters, name("qkv"), r.n1, model.hidden);
   if (model.qk_norm) {
     r.raw = r.qkv;
@@ -192,7 +192,8 @@ LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, 
     r.h = normed(model, parameters, name("out_norm"), r.p);
   }
   add_to(r.h, r.x);
-  r.n2 = normed(model, parameters, name("norm2"), feed_forward_input(model, r));
+  r.n2 = feed_forward_input(model, r);
+  if (model.pre_norms) r.n2 = normed(model, parameters, name("norm2"), r.n2);
   if (model.has_experts()) {
     x = experts(model, r.n2, expert_weights(parameters, layer));
     add_to(x, r.h);
@@ -254,8 +255,9 @@ void layer_backward(const ModelSpec& model, const Parameters& parameters, std::i
                                            before_norm("down_norm", r.z, dx), balanced, gradients);
   // The gradient of the residual stream at the point where the second norm reads it. Attention's
   // output enters before that point or, if residuals are parallel, only at the end of the layer.
-  Matrix dh = normed_backward(model, parameters, name("norm2"), feed_forward_input(model, r), dn2,
-                              gradients);
+  Matrix dh = model.pre_norms ? normed_backward(model, parameters, name("norm2"),
+                                                feed_forward_input(model, r), dn2, gradients)
+                              : dn2;
   add_to(dh, dx);
   const Matrix dp = before_norm("out_norm", r.p, model.parallel_residual ? dx : dh);
   const Matrix dout =
@@ -274,7 +276,8 @@ void layer_backward(const ModelSpec& model, const Parameters& parameters, std::i
   }
   const Matrix dn1 =
       projected_backward(parameters, name("qkv"), r.n1, dqkv, model.hidden, gradients);
-  dx = normed_backward(model, parameters, name("norm1"), r.x, dn1, gradients);
+  dx = model.pre_norms ? normed_backward(model, parameters, name("norm1"), r.x, dn1, gradients)
+                       : dn1;
   add_to(dx, dh);
 }
 

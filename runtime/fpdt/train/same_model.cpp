@@ -76,6 +76,7 @@ std::string difference(const ModelSpec& ours, const ModelSpec& theirs) {
   compare("joint_qk_norm", ours.joint_qk_norm, theirs.joint_qk_norm);
   compare("sinks", ours.sinks, theirs.sinks);
   compare("parallel_residual", ours.parallel_residual, theirs.parallel_residual);
+  compare("pre_norms", ours.pre_norms, theirs.pre_norms);
   compare("post_norms", ours.post_norms, theirs.post_norms);
   compare("attention_scale", ours.score_scale(), theirs.score_scale());
   compare("attention_cap", ours.attention_cap, theirs.attention_cap);

@@ -114,7 +114,9 @@ class HomeMaker {
   void all(Homes& made) const {
     const bool keep_all = choice_.recompute == Recompute::keep_all;
     if (keep_all) {
-      made.norm_output = home(local_rows(TensorClass::norm_output, model_.hidden, true));
+      if (model_.pre_norms) {
+        made.norm_output = home(local_rows(TensorClass::norm_output, model_.hidden, true));
+      }
       // Backward reads it where the feed-forward follows attention.
       if (!model_.parallel_residual) {
         made.residual = home(local_rows(TensorClass::residual, model_.hidden, true));

@@ -86,8 +86,7 @@ void Rows::project_queries(LayerFrame& frame, std::int64_t chunk) {
   const std::int64_t rows = shape_.product_rows(chunk);
   const Operand x =
       frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(), LaneKind::h2d);
-  const Operand n1 = temporary(normed_, rows);
-  products_.norm(fmt::format("norm1_q.{}", chunk), "norm1", frame.weights, x, n1, rows);
+  const Operand n1 = normed(fmt::format("norm1_q.{}", chunk), "norm1", frame, x, rows);
   const Operand q = temporary(q_alone_, rows);
   products_.linear_part(fmt::format("q.{}", chunk), "qkv", frame.weights, n1, q, rows,
                         model_.hidden, 0, part_.q_width());
@@ -123,15 +122,29 @@ Transition::Projected Rows::qkv_products(const LayerFrame& frame, const char* pr
 void Rows::first_norm(LayerFrame& frame, std::int64_t extent) {
   Homes& homes = *frame.homes;
   const std::int64_t rows = shape_.extent_rows(extent);
-  const bool all = frame.stores(Recompute::keep_all);
+  const bool stores = frame.stores(Recompute::keep_all) && model_.pre_norms;
   const Operand x =
       frame.input.home->fetch(builder_, frame.input.instance, extent, reuse(), LaneKind::h2d);
-  const Operand n1 =
-      all ? homes.norm_output.produce(builder_, inputs(frame), extent) : temporary(normed_, rows);
-  products_.norm(fmt::format("norm1.{}", extent), "norm1", frame.weights, x, n1, rows);
-  if (all) homes.norm_output.spill(builder_, inputs(frame), extent, n1, out_lane());
+  const std::string op = fmt::format("norm1.{}", extent);
+  Operand n1;
+  if (stores) {
+    n1 = homes.norm_output.produce(builder_, inputs(frame), extent);
+    products_.norm(op, "norm1", frame.weights, x, n1, rows);
+    homes.norm_output.spill(builder_, inputs(frame), extent, n1, out_lane());
+  } else {
+    n1 = normed(op, "norm1", frame, x, rows);
+  }
   frame.x[index(extent)] = x;
   frame.n1[index(extent)] = n1;
+}
+
+// x with its norm, or x itself where inputs are not normed.
+Operand Rows::normed(const std::string& op, const std::string& layer, const LayerFrame& frame,
+                     const Operand& x, std::int64_t rows) {
+  if (!model_.pre_norms) return x;
+  const Operand made = temporary(normed_, rows);
+  products_.norm(op, layer, frame.weights, x, made, rows);
+  return made;
 }
 
 Operand Rows::branch(BufferId ring, const Operand& sum, std::int64_t rows) {
@@ -201,9 +214,8 @@ void Rows::feed_forward(LayerFrame& frame, std::int64_t extent) {
       keep ? homes.residual.produce(builder_, stored, extent) : temporary(residual_, rows);
   out_product(frame, extent, context, x, h);
   if (keep) homes.residual.spill(builder_, stored, extent, h, out_lane());
-  const Operand n2 = temporary(normed_, rows);
-  products_.norm(fmt::format("norm2.{}", extent), "norm2", frame.weights, parallel ? x : h, n2,
-                 rows);
+  const Operand n2 =
+      normed(fmt::format("norm2.{}", extent), "norm2", frame, parallel ? x : h, rows);
   const Operand n2_all = tensor_ranks_.gather(fmt::format("gather_n2.{}", extent), n2, rows);
   const Operand y = frame.output.home->produce(builder_, frame.output.instance, extent);
   const Operand made = branch(ffn_branch_, y, rows);

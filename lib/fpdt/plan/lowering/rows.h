@@ -33,6 +33,9 @@ class Rows : public LoweringPart {
   [[nodiscard]] bool again(const LayerFrame& frame) const {
     return frame.visit == Visit::backward && projects_queries_again(strategy_, frame.homes->choice);
   }
+  Operand normed(const std::string& op, const std::string& layer, const LayerFrame& frame,
+                 const Operand& x, std::int64_t rows);
+  void normed_backward(const std::string& op, const Products::NormGradient& of);
   void first_norm(LayerFrame& frame, std::int64_t extent);
   void feed_forward_gradient(LayerFrame& frame, std::int64_t extent);
   Operand tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand& h,

@@ -71,8 +71,7 @@ Operand Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Opera
   };
   Operand dy_all;
   if (!model_.post_norms) dy_all = gather_dy(dy);
-  const Operand n2 = temporary(normed_, rows);
-  products_.norm(fmt::format("renorm2.{}", extent), "norm2", frame.weights, h, n2, rows);
+  const Operand n2 = normed(fmt::format("renorm2.{}", extent), "norm2", frame, h, rows);
   const Operand n2_all = tensor_ranks_.gather(fmt::format("regather_n2.{}", extent), n2, rows);
   const Operand kept_up = all ? homes.ffn_hidden.fetch(builder_, stored_instance(homes), extent,
                                                        Home::Reuse::ring, LaneKind::h2d)
@@ -113,15 +112,15 @@ Operand Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Opera
                             extent_first(extent));
   }
   const Operand dh = homes.residual_gradient.produce(builder_, Version::plus(0), extent);
-  products_.norm_backward(fmt::format("dh.{}", extent), {.layer = "norm2",
-                                                         .use = frame.weights,
-                                                         .sum = Version::plus(0),
-                                                         .x = h,
-                                                         .dy = dn2,
-                                                         .addend = dy,
-                                                         .dx = dh,
-                                                         .rows = rows,
-                                                         .local_first = extent_first(extent)});
+  normed_backward(fmt::format("dh.{}", extent), {.layer = "norm2",
+                                                 .use = frame.weights,
+                                                 .sum = Version::plus(0),
+                                                 .x = h,
+                                                 .dy = dn2,
+                                                 .addend = dy,
+                                                 .dx = dh,
+                                                 .rows = rows,
+                                                 .local_first = extent_first(extent)});
   homes.residual_gradient.spill(builder_, Version::plus(0), extent, dh, out_lane());
   frame.dh[index(extent)] = dh;
   return dy_all;
@@ -147,6 +146,13 @@ Operand Rows::output_gradient(LayerFrame& frame, std::int64_t extent, const Oper
   }
   tensor_ranks_.add_up(fmt::format("zdown.{}", extent), part, made, rows);
   return branch_gradient("down_norm", frame, extent, made, dy);
+}
+
+// dx = the gradient of `normed` + addend.
+void Rows::normed_backward(const std::string& op, const Products::NormGradient& of) {
+  if (model_.pre_norms) return products_.norm_backward(op, of);
+  builder_.emit(op, LaneKind::compute,
+                Add{of.dy, of.addend, {}, {of.dx, false}, of.rows, model_.hidden});
 }
 
 Operand Rows::branch_gradient(const std::string& layer, const LayerFrame& frame,
@@ -213,12 +219,11 @@ void Rows::first_norm_again(LayerFrame& frame, std::int64_t extent) {
   const Operand x =
       frame.input.home->fetch(builder_, frame.input.instance, extent, reuse(), LaneKind::h2d);
   Operand n1;
-  if (frame.stores(Recompute::keep_all)) {
+  if (frame.stores(Recompute::keep_all) && model_.pre_norms) {
     n1 = homes.norm_output.fetch(builder_, stored_instance(homes), extent, Home::Reuse::ring,
                                  LaneKind::h2d);
   } else {
-    n1 = temporary(normed_, rows);
-    products_.norm(fmt::format("renorm1.{}", extent), "norm1", frame.weights, x, n1, rows);
+    n1 = normed(fmt::format("renorm1.{}", extent), "norm1", frame, x, rows);
   }
   frame.x[index(extent)] = x;
   frame.n1[index(extent)] = n1;
@@ -229,15 +234,15 @@ void Rows::first_norm_gradient(LayerFrame& frame, std::int64_t extent) {
   const Operand dh = frame.homes->residual_gradient.fetch(builder_, Version::plus(0), extent,
                                                           Home::Reuse::ring, LaneKind::h2d);
   const Operand dx = frame.dx.home->produce(builder_, frame.dx.instance, extent);
-  products_.norm_backward(fmt::format("dx.{}", extent), {.layer = "norm1",
-                                                         .use = frame.weights,
-                                                         .sum = Version::plus(0),
-                                                         .x = frame.x[index(extent)],
-                                                         .dy = frame.dn1[index(extent)],
-                                                         .addend = dh,
-                                                         .dx = dx,
-                                                         .rows = shape_.extent_rows(extent),
-                                                         .local_first = extent_first(extent)});
+  normed_backward(fmt::format("dx.{}", extent), {.layer = "norm1",
+                                                 .use = frame.weights,
+                                                 .sum = Version::plus(0),
+                                                 .x = frame.x[index(extent)],
+                                                 .dy = frame.dn1[index(extent)],
+                                                 .addend = dh,
+                                                 .dx = dx,
+                                                 .rows = shape_.extent_rows(extent),
+                                                 .local_first = extent_first(extent)});
   frame.dx.home->spill(builder_, frame.dx.instance, extent, dx, out_lane());
 }
 

@@ -191,6 +191,32 @@ TEST(HfConfig, ReadsGemma3) {
               HasSubstr("sliding_window: expected a number of tokens"));
 }
 
+// The published OLMo 3 7B, and what else its configs may say.
+TEST(HfConfig, ReadsOlmo) {
+  const auto olmo3 = [](const std::string& keys) {
+    return R"({"model_type": "olmo3", "vocab_size": 100278, "rms_norm_eps": 1e-06, )" + keys + "}";
+  };
+  const std::string scaling =
+      R"("rope_scaling": {"attention_factor": 1.2079441541679836, "beta_fast": 32, "beta_slow": 1,
+          "factor": 8.0, "original_max_position_embeddings": 8192, "rope_type": "yarn"})";
+  ModelSpec read = parsed(olmo3(R"("rope_theta": 500000, )" + scaling));
+  const ModelSpec ours = load_model(source_path("models/olmo3-7b.yaml"));
+  read.name = ours.name, read.source = ours.source;
+  EXPECT_EQ(read, ours);
+  EXPECT_EQ(hf_family(read), HfFamily::olmo3);
+  // transformers 4 and 5 take it for other layers.
+  EXPECT_THAT(config_error(olmo3(R"("rope_theta": 10000, )" + scaling)), HasSubstr("rope_theta"));
+  read.kinds[0].rotary.theta = read.kinds[1].rotary.theta = 10000;
+  EXPECT_THAT(input_error([&] { static_cast<void>(hf_family(read)); }),
+              HasSubstr("no Hugging Face family"));
+  const ModelSpec second = parsed(R"({"model_type": "olmo2", "rope_theta": 10000})");
+  EXPECT_FALSE(second.pre_norms);
+  EXPECT_TRUE(second.joint_qk_norm);
+  EXPECT_EQ(hf_family(second), HfFamily::olmo2);
+  EXPECT_EQ(hf_family(load_model(source_path("models/olmoe-1b-7b.yaml"))), HfFamily::olmoe);
+  EXPECT_THAT(config_error(R"({"model_type": "olmoe", "head_dim": 64})"), HasSubstr("head_dim"));
+}
+
 TEST(HfConfig, ReadsExperts) {
   const ModelSpec mixtral = parsed(R"({"model_type": "mixtral"})");
   const ModelSpec ours = load_model(source_path("models/mixtral-8x7b.yaml"));

@@ -172,19 +172,22 @@ void read_gpt_oss(ConfigReader& config, ModelSpec& model) {
 }
 
 // Every fourth layer of OLMo 3 sees all tokens, with frequencies that may be stretched; the others
-// see a window, with plain ones.
+// see a window, with plain ones. rope_theta is of all layers in transformers 4, and of those that
+// see all tokens in version 5.
 void read_olmo3_kinds(ConfigReader& config, ModelSpec& model) {
-  constexpr double kTheta = 5e5;
   RotarySpec plain;
   plain.fraction = 1;
-  plain.theta = config.value("rope_theta", kTheta);
-  const bool by_type = read_rotary_of(config, "full_attention", plain).has_value();
-  const RotarySpec full = by_type ? *read_rotary_of(config, "full_attention", plain)
-                                  : read_rotary(config, {.standard_theta = kTheta});
-  if (!by_type) plain.theta = full.theta;
+  plain.theta = kOlmo3Theta;
+  std::optional<RotarySpec> full = read_rotary_of(config, "full_attention", plain);
   const RotarySpec local = read_rotary_of(config, "sliding_attention", plain).value_or(plain);
+  if (!full) full = read_rotary(config, {.standard_theta = kOlmo3Theta});
+  if (full->theta != local.theta) {
+    config.refuse("rope_theta",
+                  "of layers with a window it is another, or depends on the version "
+                  "of transformers");
+  }
   if (!read_periodic_windows(config, 4096, 4, model)) return;
-  for (LayerKind& kind : model.kinds) kind.rotary = kind.window > 0 ? local : full;
+  for (LayerKind& kind : model.kinds) kind.rotary = kind.window > 0 ? local : *full;
 }
 
 // llama, mistral, phi3, qwen2, qwen3 and olmo2 differ only in defaults, biases, norms, windows and

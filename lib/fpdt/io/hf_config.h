@@ -29,6 +29,9 @@ enum class HfFamily : std::uint8_t {
   gpt_neox
 };
 
+// Of a config of OLMo 3 that says nothing else.
+inline constexpr double kOlmo3Theta = 5e5;
+
 // The family whose mathematics equals the model's; InputError when there is none.
 HfFamily hf_family(const ModelSpec& model);
 

@@ -41,19 +41,18 @@ bool is_olmoe(const ModelSpec& model) {
 
 bool is_longrope(const RotarySpec& rotary) { return rotary.scaling == RotaryScaling::longrope; }
 
-// Norms outputs alone, and all heads together. Layers with a window have plain frequencies.
+// Norms outputs alone, and all heads together. Layers with a window have plain frequencies, whose
+// base a config cannot say for all versions of transformers.
 bool is_olmo(const ModelSpec& model) {
   const LayerKind &first = model.kinds.front(), &last = model.kinds.back();
   const bool one_kind = model.kinds.size() == 1;
   const bool window_beside_full =
       model.kinds.size() == 2 && (first.window == 0) != (last.window == 0);
-  double theta = 0;
   for (const LayerKind& kind : model.kinds) {
     const RotarySpec& rotary = kind.rotary;
     if (rotary.fraction != 1 || is_longrope(rotary)) return false;
     if (kind.window > 0 && (rotary.factor != 1 || rotary.magnitude != 1)) return false;
-    if (theta != 0 && rotary.theta != theta) return false;
-    theta = rotary.theta;
+    if (window_of(model) > 0 && rotary.theta != kOlmo3Theta) return false;
   }
   return model.family == Family::llama && !model.pre_norms && model.post_norms &&
          model.joint_qk_norm && !model.has_experts() && (one_kind || window_beside_full) &&

@@ -1,6 +1,8 @@
 // Schedules that store bf16, compared through their twins.
 #include "fpdt/check/twins.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "fpdt/check/check.h"
@@ -128,6 +130,8 @@ TEST_F(StatedConstants, AreThoseOfTheProblem) {
   EXPECT_EQ(findings_after<LossGradient>([](LossGradient& op) { op.cap = 1; }), "S801");
   EXPECT_EQ(findings_after<AdamW>([](AdamW& op) { op.beta1 = 0.5; }), "S801");
   EXPECT_EQ(findings_after<AdamW>([](AdamW& op) { op.weight_decay = 0.5; }), "S801");
+  EXPECT_EQ(findings_after<SplitHeads>([](SplitHeads& op) { op.q_weight = op.k_weight = {}; }),
+            "S801");
   model.joint_qk_norm = true;  // rewrites rows of bf16
   EXPECT_EQ(findings_after<NormColumns>([](NormColumns&) {}), "");
   EXPECT_EQ(findings_after<NormColumns>([](NormColumns& op) { op.epsilon = 1; }), "S801");
@@ -137,6 +141,29 @@ TEST_F(StatedConstants, AreThoseOfTheProblem) {
 }
 
 // One buffer of bf16, which nothing needs, made `check` expect the errors of bf16.
+// The rows of a block whose queries are not normed, or twice.
+TEST_F(StatedConstants, JointNormsAreOneOfEachRow) {
+  model.joint_qk_norm = true;
+  const Case one = make_case(model, 2, 24, 8);
+  const Stated stated = stated_by(one.problem, one.strategy);
+  const Schedule right = lower(one.problem, one.strategy).schedule.schedule();
+  EXPECT_EQ(codes(verify_stated(right, stated)), "");
+  for (const bool twice : {false, true}) {
+    Schedule wrong = right;
+    const auto forward = std::find_if(wrong.blocks.begin(), wrong.blocks.end(),
+                                      [](const Block& block) { return block.name == "forward"; });
+    ASSERT_NE(forward, wrong.blocks.end());
+    std::vector<Op>& ops = forward->ops;
+    const auto norm = std::find_if(ops.begin(), ops.end(), [](const Op& op) {
+      return std::holds_alternative<NormColumns>(op.body);
+    });
+    ASSERT_NE(norm, ops.end());
+    const Op again = *norm;
+    twice ? ops.insert(norm, again) : ops.erase(norm);
+    EXPECT_EQ(codes(verify_stated(wrong, stated)), "S801");
+  }
+}
+
 TEST_F(StatedConstants, StorageIsThatOfTheProblem) {
   const Case one = make_case(tiny_llama(), 1, 24, 8);
   Schedule schedule = lower(one.problem, one.strategy).schedule.schedule();

@@ -180,6 +180,10 @@ TEST(KindsOfLayers, AreThoseOfThePattern) {
   with_sinks.sinks = true;
   EXPECT_NE(format_diagnostics(verify_stated(lowered, with_sinks)).find("attention has no sinks"),
             std::string::npos);
+  Stated with_norms = stated;
+  with_norms.qk_norm = true;
+  EXPECT_NE(format_diagnostics(verify_stated(lowered, with_norms)).find("heads are not normed"),
+            std::string::npos);
   Schedule swapped = lowered;
   for (Call& call : swapped.train) {
     if (call.block == window || call.block == full) call.block = window + full - call.block;

@@ -192,6 +192,8 @@ Stated stated_by(const Problem& problem, const Strategy& strategy) {
           model.attention_cap,
           model.logits_cap,
           model.sinks,
+          model.qk_norm,
+          model.joint_qk_norm,
           model.embedding_scale,
           model.experts,
           model.active_experts,

@@ -28,7 +28,8 @@ struct Stated {
   double norm_epsilon = 0;  // of all norms, those of heads included
   ActivationKind activation = ActivationKind::swiglu;
   double attention_scale = 0, attention_cap = 0, logits_cap = 0;
-  bool sinks = false;  // of attention
+  bool sinks = false;                           // of attention
+  bool qk_norm = false, joint_qk_norm = false;  // norms of query and key heads: of each, or of all
   double embedding_scale = 1;
   std::int64_t experts = 0, active_experts = 0;
   bool normalised_experts = true;

@@ -139,6 +139,29 @@ void check_sinks(const Block& block, const Stated& stated, Findings& findings) {
   }
 }
 
+// Whether heads are normed, each by itself where it is split off, or jointly: one norm of rows for
+// the queries of each split, and one for its keys.
+void check_head_norms(const Block& block, const Stated& stated, Findings& findings) {
+  const bool each = stated.qk_norm && !stated.joint_qk_norm;
+  const Op* last = nullptr;
+  std::int64_t wanted = 0, found = 0;
+  for (const Op& op : block.ops) {
+    if (std::holds_alternative<NormColumns>(op.body)) ++found;
+    const auto* const split = std::get_if<SplitHeads>(&op.body);
+    if (split == nullptr) continue;
+    last = &op;
+    if (stated.joint_qk_norm) wanted += (split->heads > 0 ? 1 : 0) + (split->kv_heads > 0 ? 1 : 0);
+    if ((split->q_weight.present() || split->k_weight.present()) == each) continue;
+    findings.add("S801", place_of(block, op),
+                 each ? "heads are not normed, and the problem says that they are"
+                      : "norms each head, and the problem says that it does not");
+  }
+  if (last == nullptr || found == wanted) return;
+  findings.add(
+      "S801", place_of(block, *last),
+      fmt::format("{} joint norms of heads in the block, and the problem says {}", found, wanted));
+}
+
 // Refuses sums that are not f32: they would round once for each op that adds to them. A norm in
 // place adds nothing, and its dweight is f32 by the rules of shapes.
 void check_sums(const Schedule& schedule, const Op& op, const std::string& where,
@@ -163,6 +186,7 @@ std::vector<Diagnostic> verify_stated(const Schedule& schedule, const Stated& st
   for (std::size_t b = 0; b < schedule.blocks.size(); ++b) {
     const Block& block = schedule.blocks[b];
     check_sinks(block, stated, findings);
+    check_head_norms(block, stated, findings);
     for (const Op& op : block.ops) {
       const std::string where = place_of(block, op);
       for (const std::int64_t k : kinds[b]) {

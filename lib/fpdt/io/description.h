@@ -84,7 +84,7 @@ void describe(Self& model, Visitor& f) {
   f.optional("qkv_bias", model.qkv_bias);
   f.optional("bias", model.bias);
   f.optional("qk_norm", model.qk_norm);
-  f.optional("joint_qk_norm", model.joint_qk_norm);
+  f.sparse("joint_qk_norm", model.joint_qk_norm);
   f.sparse("sinks", model.sinks);
   f.optional("parallel_residual", model.parallel_residual);
   f.sparse("pre_norms", model.pre_norms, true);

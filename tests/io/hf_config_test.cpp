@@ -215,6 +215,8 @@ TEST(HfConfig, ReadsOlmo) {
   EXPECT_EQ(hf_family(second), HfFamily::olmo2);
   EXPECT_EQ(hf_family(load_model(source_path("models/olmoe-1b-7b.yaml"))), HfFamily::olmoe);
   EXPECT_THAT(config_error(R"({"model_type": "olmoe", "head_dim": 64})"), HasSubstr("head_dim"));
+  const ModelSpec balanced = parsed(R"({"model_type": "olmoe", "output_router_logits": true})");
+  EXPECT_EQ(balanced.balance_loss, 0.01);
 }
 
 TEST(HfConfig, ReadsExperts) {

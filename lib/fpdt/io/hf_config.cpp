@@ -73,8 +73,8 @@ LlamaDefaults llama_defaults(std::string_view type) {
 }
 
 // transformers adds the loss that balances experts only where output_router_logits asks for it.
-void read_balance(ConfigReader& config, ModelSpec& model) {
-  const double balance = config.value("router_aux_loss_coef", 0.001);
+void read_balance(ConfigReader& config, ModelSpec& model, double standard = 0.001) {
+  const double balance = config.value("router_aux_loss_coef", standard);
   if (config.value("output_router_logits", false)) model.balance_loss = balance;
 }
 
@@ -89,7 +89,7 @@ void read_experts(ConfigReader& config, std::string_view type, ModelSpec& model)
     config.refuse("num_local_experts", "disagrees with num_experts");
   }
   model.active_experts = config.size("num_experts_per_tok", std::int64_t{mixtral ? 2 : 8});
-  read_balance(config, model);
+  read_balance(config, model, type == "olmoe" ? 0.01 : 0.001);
   if (mixtral) {
     if (config.value("router_jitter_noise", 0.0) != 0) {
       config.refuse("router_jitter_noise", "expected 0");

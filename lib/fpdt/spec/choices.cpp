@@ -408,8 +408,10 @@ Choice row_of_tensor(TensorClass tensor) {
           .says = [tensor](const Problem& problem, const Strategy&,
                            const Strategy& to) { return change_of_kept(problem, to, tensor); },
           .unused =
-              [tensor](const Problem&, const Strategy& s, const LayerClass& one, const Geometry&) {
-                return one.kept(tensor) == 0 ? "" : std::string(why_unused(s, one, tensor));
+              [tensor](const Problem& problem, const Strategy& s, const LayerClass& one,
+                       const Geometry&) {
+                if (one.kept(tensor) == 0) return std::string();
+                return std::string(why_unused(problem.model, s, one, tensor));
               }};
 }
 

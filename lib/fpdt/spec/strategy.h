@@ -213,7 +213,8 @@ std::string_view why_queries_stored(const Strategy& strategy, const LayerClass& 
 // Whether it does.
 bool projects_queries_again(const Strategy& strategy, const LayerClass& layers);
 // Why the residency of a tensor class has no effect; empty if it has one.
-std::string_view why_unused(const Strategy& strategy, const LayerClass& layers, TensorClass tensor);
+std::string_view why_unused(const ModelSpec& model, const Strategy& strategy,
+                            const LayerClass& layers, TensorClass tensor);
 
 // Defaults for a problem: chunks of 64K tokens, or of the sequence if it is shorter, with
 // everything spilled that can be.

@@ -16,8 +16,8 @@ bool projects_queries_again(const Strategy& strategy, const LayerClass& layers) 
   return strategy.queries == Queries::again && why_queries_stored(strategy, layers).empty();
 }
 
-std::string_view why_unused(const Strategy& strategy, const LayerClass& layers,
-                            TensorClass tensor) {
+std::string_view why_unused(const ModelSpec& model, const Strategy& strategy,
+                            const LayerClass& layers, TensorClass tensor) {
   const bool query_outer = strategy.tiles.backward_order == BackwardOrder::q_outer;
   const bool travel = strategy.keys == Keys::ring && strategy.mesh.ring > 1;
   const bool whole = strategy.extent == Extent::whole;
@@ -25,8 +25,14 @@ std::string_view why_unused(const Strategy& strategy, const LayerClass& layers,
     case TensorClass::norm_output:
     case TensorClass::residual:
     case TensorClass::ffn_hidden:
-      if (layers.recompute == Recompute::keep_all) return {};
-      return "it is stored under recompute: keep_all only";
+      if (layers.recompute != Recompute::keep_all) {
+        return "it is stored under recompute: keep_all only";
+      }
+      if (tensor == TensorClass::norm_output && !model.pre_norms) return "inputs are not normed";
+      if (tensor == TensorClass::residual && model.parallel_residual) {
+        return "the feed-forward reads the layer's input";
+      }
+      return {};
     case TensorClass::attention_output:
       if (!whole || layers.recompute != Recompute::from_input) return {};
       return "with extent: whole one block makes it and uses it";

@@ -114,13 +114,11 @@ class HomeMaker {
   void all(Homes& made) const {
     const bool keep_all = choice_.recompute == Recompute::keep_all;
     if (keep_all) {
-      if (model_.pre_norms) {
-        made.norm_output = home(local_rows(TensorClass::norm_output, model_.hidden, true));
-      }
-      // Backward reads it where the feed-forward follows attention.
-      if (!model_.parallel_residual) {
-        made.residual = home(local_rows(TensorClass::residual, model_.hidden, true));
-      }
+      const auto rows_if_stored = [&](TensorClass tensor, Home& of) {
+        if (stored(tensor)) of = home(local_rows(tensor, model_.hidden, true));
+      };
+      rows_if_stored(TensorClass::norm_output, made.norm_output);
+      rows_if_stored(TensorClass::residual, made.residual);
       made.ffn_hidden = home(product_rows(TensorClass::ffn_hidden, part_.up_width(), true));
     }
     HomeShape q = head_rows(TensorClass::q, q_width(), storage(), keep_all);
@@ -183,7 +181,7 @@ class HomeMaker {
 
   // Whether chunks live beyond the row or block that makes them.
   [[nodiscard]] bool stored(TensorClass tensor) const {
-    return why_unused(strategy_, choice_, tensor).empty();
+    return why_unused(model_, strategy_, choice_, tensor).empty();
   }
   [[nodiscard]] Home home(HomeShape shape, const Home* like = nullptr) const {
     shape.name += suffix_;

@@ -64,8 +64,8 @@ void Rows::project(LayerFrame& frame, std::int64_t chunk) {
                                           shape_.local_rows(chunk));
   if (!again(frame) || chunk < frame.rows) {
     const Transition::Projected qkv = qkv_products(frame, "", chunk, n1);
-    joint_norms(qkv, [&](const Products::JointNorm& norm, const Operand& values) {
-      products_.joint_norm(fmt::format("{}.{}", norm.layer, chunk), norm, frame.weights, values,
+    joint_norms([&](const Products::JointNorm& norm, auto part) {
+      products_.joint_norm(fmt::format("{}.{}", norm.layer, chunk), norm, frame.weights, qkv.*part,
                            shape_.product_rows(chunk));
     });
     return transition_.to_heads(frame, chunk, qkv);

@@ -64,13 +64,16 @@ class Rows : public LoweringPart {
   void first_norm_gradient(LayerFrame& frame, std::int64_t extent);
   [[nodiscard]] Products::JointNorm joint_norm_of_queries(std::int64_t after) const;
   [[nodiscard]] Products::JointNorm joint_norm_of_keys(std::int64_t before) const;
-  // Calls f(norm, rows) for the joint norms of projected rows: fused ones, or queries and keys.
+  // Calls f(norm, part) for the joint norms of projected rows, and which part of them holds its
+  // columns.
   template <class F>
-  void joint_norms(const Transition::Projected& of, F&& f) const {
+  void joint_norms(F&& f) const {
     if (!model_.joint_qk_norm) return;
-    const bool fused = !of.keys.present();
-    f(joint_norm_of_queries(fused ? 2 * part_.kv_width() : 0), of.queries);
-    f(joint_norm_of_keys(fused ? part_.q_width() : 0), fused ? of.queries : of.keys);
+    using Projected = Transition::Projected;
+    const bool fused = projections_.size() == 1;
+    f(joint_norm_of_queries(fused ? 2 * part_.kv_width() : 0), &Projected::queries);
+    f(joint_norm_of_keys(fused ? part_.q_width() : 0),
+      fused ? &Projected::queries : &Projected::keys);
   }
   [[nodiscard]] std::int64_t ffn_tile() const;
   [[nodiscard]] ActivationKind activation_kind() const;

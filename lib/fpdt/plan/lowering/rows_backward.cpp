@@ -190,10 +190,9 @@ void Rows::projection_backward(LayerFrame& frame, std::int64_t chunk) {
     gradient(one) = temporary(model_.qk_norm ? one.gradient : one.rows, rows);
   }
   transition_.join_gradients(frame, chunk, qkv, dqkv);
-  joint_norms(dqkv, [&](const Products::JointNorm& norm, const Operand& made) {
-    const bool of_queries = !qkv.keys.present() || made.buffer == dqkv.queries.buffer;
+  joint_norms([&](const Products::JointNorm& norm, auto part) {
     products_.joint_norm_backward(fmt::format("d{}.{}", norm.layer, chunk), norm, frame.weights,
-                                  of_queries ? qkv.queries : qkv.keys, made, rows,
+                                  qkv.*part, dqkv.*part, rows,
                                   shape_.local_first(chunk) * shape_.tensor_ranks);
   });
   for (const Projection& one : projections_) {

@@ -146,17 +146,18 @@ void check_head_norms(const Block& block, const Stated& stated, Findings& findin
   const Op* last = nullptr;
   std::int64_t wanted = 0, found = 0;
   for (const Op& op : block.ops) {
-    if (std::holds_alternative<NormColumns>(op.body)) ++found;
     const auto* const split = std::get_if<SplitHeads>(&op.body);
+    const bool is_norm = std::holds_alternative<NormColumns>(op.body);
+    if (is_norm) ++found;
+    if (is_norm || split != nullptr) last = &op;
     if (split == nullptr) continue;
-    last = &op;
     if (stated.joint_qk_norm) wanted += (split->heads > 0 ? 1 : 0) + (split->kv_heads > 0 ? 1 : 0);
     if ((split->q_weight.present() || split->k_weight.present()) == each) continue;
     findings.add("S801", place_of(block, op),
                  each ? "heads are not normed, and the problem says that they are"
                       : "norms each head, and the problem says that it does not");
   }
-  if (last == nullptr || found == wanted) return;
+  if (found == wanted) return;
   findings.add(
       "S801", place_of(block, *last),
       fmt::format("{} joint norms of heads in the block, and the problem says {}", found, wanted));

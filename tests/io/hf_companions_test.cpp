@@ -39,7 +39,7 @@ TEST(HfCompanions, AreAllFilesButWeightsAndHiddenOnes) {
 // What is saved then is text alone.
 TEST(HfCompanions, HaveNoConfigOfImages) {
   const ScratchDirectory scratch;
-  static_cast<void>(scratch.write("config.json", R"({"model_type": "gemma3"})"));
+  static_cast<void>(scratch.write("config.json", R"({"model_type": "gemma3", "text_config": {}})"));
   static_cast<void>(scratch.write("tokenizer.json", "{}"));
   const HfCompanions found = read_companions(scratch.path());
   EXPECT_EQ(found.config, "");

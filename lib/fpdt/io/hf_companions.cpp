@@ -10,6 +10,7 @@
 
 #include "fpdt/base/error.h"
 #include "fpdt/io/file.h"
+#include "fpdt/io/hf_reader.h"
 #include "fpdt/io/json.h"
 
 namespace fpdt {
@@ -33,12 +34,10 @@ bool is_weights(std::string_view name) {
                      [&](std::string_view end) { return name.ends_with(end); });
 }
 
-// A config for images and text, of which the text is trained: it would not fit the weights.
+// Whether a config is for images as well: it would not fit weights of text.
 bool is_of_images(std::string_view config) {
   FileFindings findings("config.json");
-  const Node root = parse_json(config, findings);
-  const Node* const type = root.find("model_type");
-  return type != nullptr && type->text == "gemma3";
+  return text_config(parse_json(config, findings)) != nullptr;
 }
 
 }  // namespace

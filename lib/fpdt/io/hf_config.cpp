@@ -400,12 +400,12 @@ ModelSpec parse_hf_config(std::string_view text, std::string_view file_name,
   const Node root = parse_json(text, findings);
   const std::string type = model_type(root, findings);
   // The model for images and text has the keys of the latter in a map.
-  const Node* text_config = type == "gemma3" ? root.find("text_config") : nullptr;
-  if (type == "gemma3" && text_config == nullptr) {
+  const Node* of_text = type == "gemma3" ? text_config(root) : nullptr;
+  if (type == "gemma3" && of_text == nullptr) {
     findings.add("Y104", root, "text_config: this key is required");
     findings.raise();
   }
-  ConfigReader config(text_config == nullptr ? root : *text_config, findings, notes);
+  ConfigReader config(of_text == nullptr ? root : *of_text, findings, notes);
   ModelSpec model;
   model.name = config.value("_name_or_path", std::string());
   if (model.name.empty()) model.name = title(file_name, type);

@@ -62,6 +62,9 @@ class ConfigReader {
   std::vector<std::string>& notes_;
 };
 
+// The keys of the text, where a config is of a model for images as well (gemma3); else null.
+inline const Node* text_config(const Node& root) { return root.find("text_config"); }
+
 // Keys of rotary embeddings in both generations: rope_theta + rope_scaling, and rope_parameters
 // since transformers 5. GPT-NeoX uses its own names for the first.
 struct RotaryKeys {

@@ -8,6 +8,7 @@
 #include "fpdt/io/description.h"
 #include "fpdt/io/file.h"
 #include "fpdt/io/hf_config.h"
+#include "fpdt/io/hf_reader.h"
 #include "fpdt/io/json.h"
 #include "fpdt/io/yaml.h"
 
@@ -39,9 +40,9 @@ std::string note_positions(const std::string& path, std::int64_t seq_len) {
   if (file.empty()) return "";
   FileFindings findings(file);
   const Node root = parse_json(read_file(file, kConfigBytesMax), findings);
-  const Node* const of_text = root.find("text_config");  // of a model for images as well
-  const Node& keys = of_text != nullptr ? *of_text : root;
-  const Node* const positions = keys.find("max_position_embeddings");
+  const Node* const of_text = text_config(root);
+  const Node* const positions =
+      (of_text != nullptr ? *of_text : root).find("max_position_embeddings");
   std::int64_t count = 0;
   if (positions == nullptr || !convert(*positions, count) || seq_len <= count) return "";
   return fmt::format(

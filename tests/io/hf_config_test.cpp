@@ -8,6 +8,7 @@
 #include "fpdt/io/model_file.h"
 
 #include "hf_configs.h"
+#include "hf_families.h"
 #include "scratch.h"
 
 namespace fpdt::test {
@@ -82,13 +83,7 @@ TEST(HfConfig, NotesEverySizeThatItLeavesOut) {
                             "n_positions 1024")));
   EXPECT_THAT(notes(R"({"model_type": "gpt_neox"})"), ElementsAre(HasSubstr("hidden_size 6144")));
   // Complete ones, as transformers writes them, are read in silence.
-  for (const char* name : {"llama",          "llama_linear", "mistral",
-                           "mistral_window", "qwen2",        "qwen3",
-                           "qwen3_windows",  "phi3",         "phi3_long",
-                           "phi3_short",     "gemma2",       "gemma3",
-                           "mixtral",        "qwen3_moe",    "olmoe",
-                           "olmo2",          "olmo3",        "gpt_oss",
-                           "gpt2",           "gpt_neox",     "gpt_neox_parallel"}) {
+  for (const char* name : test::kHfFamilies) {
     std::vector<std::string> all;
     static_cast<void>(load_model(source_path(std::string("tests/fixtures/hf/") + name), &all));
     EXPECT_THAT(all, IsEmpty()) << name;
@@ -427,13 +422,7 @@ TEST(HfConfig, SurvivesHostileText) {
 }
 
 TEST(HfConfig, PrintsWhatItReads) {
-  for (const char* name : {"llama",          "llama_linear", "mistral",
-                           "mistral_window", "qwen2",        "qwen3",
-                           "qwen3_windows",  "phi3",         "phi3_long",
-                           "phi3_short",     "gemma2",       "gemma3",
-                           "mixtral",        "qwen3_moe",    "olmoe",
-                           "olmo2",          "olmo3",        "gpt_oss",
-                           "gpt2",           "gpt_neox",     "gpt_neox_parallel"}) {
+  for (const char* name : test::kHfFamilies) {
     const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
     ModelSpec again = parsed(hf_config_json(model));
     again.source = model.source;

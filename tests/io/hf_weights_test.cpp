@@ -20,6 +20,7 @@
 #include "fpdt/io/model_file.h"
 #include "fpdt/reference/model.h"
 
+#include "hf_families.h"
 #include "scratch.h"
 
 namespace fpdt::test {
@@ -218,15 +219,7 @@ TEST_P(HfFixture, NoticesAFlippedBitOfAnyTensor) {
   }
 }
 
-constexpr std::array kFamilies{"llama",         "llama_linear",   "mistral",
-                               "qwen2",         "mistral_window", "qwen3",
-                               "qwen3_windows", "phi3",           "phi3_long",
-                               "phi3_short",    "gemma2",         "gemma3",
-                               "mixtral",       "qwen3_moe",      "olmoe",
-                               "olmo2",         "olmo3",          "gpt_oss",
-                               "gpt2",          "gpt_neox",       "gpt_neox_parallel"};
-
-INSTANTIATE_TEST_SUITE_P(Families, HfFixture, testing::ValuesIn(kFamilies),
+INSTANTIATE_TEST_SUITE_P(Families, HfFixture, testing::ValuesIn(test::kHfFamilies),
                          [](const auto& family) { return std::string(family.param); });
 
 TEST(HfWeights, ListsMissingUnexpectedAndMisshapen) {
@@ -413,7 +406,7 @@ TEST(HfWeights, DecodesMxfp4) {
 
 // What a writer must hold whole is what the planner counts for it.
 TEST(HfPieces, AreInOrderUnlessMemoryIsCounted) {
-  for (const char* name : kFamilies) {
+  for (const char* name : test::kHfFamilies) {
     const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
     bool all_in_order = true;
     for (const TensorSpec& tensor : model_tensors(model)) {
@@ -428,7 +421,7 @@ TEST(HfPieces, AreInOrderUnlessMemoryIsCounted) {
 }
 
 TEST(HfPieces, CoverEveryRowOnce) {
-  for (const char* name : kFamilies) {
+  for (const char* name : test::kHfFamilies) {
     const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
     for (const TensorSpec& tensor : model_tensors(model)) {
       std::int64_t row = 0;

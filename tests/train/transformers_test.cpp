@@ -17,6 +17,7 @@
 #include "fpdt/train/checkpoint.h"
 
 #include "cases.h"
+#include "hf_families.h"
 
 namespace fpdt {
 namespace {
@@ -96,12 +97,7 @@ TEST_P(Transformers, GiveTheSameGradients) {
   std::filesystem::remove_all(home);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Transformers,
-                         testing::Values("llama", "llama_linear", "mistral", "mistral_window",
-                                         "qwen2", "qwen3", "qwen3_windows", "phi3", "phi3_long",
-                                         "phi3_short", "gemma2", "gemma3", "mixtral", "qwen3_moe",
-                                         "olmoe", "olmo2", "olmo3", "gpt_oss", "gpt2", "gpt_neox",
-                                         "gpt_neox_parallel"),
+INSTANTIATE_TEST_SUITE_P(Families, Transformers, testing::ValuesIn(test::kHfFamilies),
                          [](const auto& one) { return std::string(one.param); });
 
 }  // namespace

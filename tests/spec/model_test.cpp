@@ -48,6 +48,26 @@ TEST(Model, NormedHeadsHaveTwoWeights) {
   EXPECT_EQ(parameter_count(model), plain + 2 * 2 * 128);
 }
 
+// OLMo has a weight of each column of queries and of keys, and norms of outputs alone.
+TEST(Model, JointNormsHaveAWeightOfEachColumn) {
+  ModelSpec model = llama3(2, 256, 8, 512);
+  const std::int64_t plain = parameter_count(model);
+  model.qk_norm = model.joint_qk_norm = true;
+  EXPECT_EQ(parameter_count(model), plain + 2 * (model.q_width() + model.kv_width()));
+  model.pre_norms = false;
+  model.post_norms = true;
+  EXPECT_EQ(parameter_count(model), plain + 2 * (model.q_width() + model.kv_width()));
+  EXPECT_TRUE(check(model).empty());
+  EXPECT_FALSE(divides_layers(model, 2));
+  model.qk_norm = false;
+  ASSERT_EQ(check(model).size(), 1U);
+  EXPECT_NE(check(model).front().message.find("joint_qk_norm"), std::string::npos);
+  model.qk_norm = true;
+  model.post_norms = false;
+  ASSERT_EQ(check(model).size(), 1U);
+  EXPECT_NE(check(model).front().message.find("pre_norms"), std::string::npos);
+}
+
 ModelSpec of_two_kinds() {
   ModelSpec model = llama3(8, 256, 8, 512);
   model.kinds.resize(2, model.kinds.front());

@@ -89,11 +89,13 @@ std::string memory_lines(const Problem& problem, const Plan& plan) {
 
 std::string time_lines(const Problem& problem, const Plan& plan) {
   const auto& [slow, typical, fast] = plan.throughput;
-  std::string text = line(
-      "step", fmt::format("{} ({} to {}), {:.4g} tokens/s per GPU ({:.4g} to {:.4g})",
-                          format_seconds(typical.step_seconds), format_seconds(fast.step_seconds),
-                          format_seconds(slow.step_seconds), typical.tokens_per_second_per_gpu,
-                          slow.tokens_per_second_per_gpu, fast.tokens_per_second_per_gpu));
+  std::string text =
+      line("step", fmt::format("{} ({} to {}), {} tokens/s per GPU ({} to {})",
+                               format_seconds(typical.step_seconds),
+                               format_seconds(fast.step_seconds), format_seconds(slow.step_seconds),
+                               format_throughput(typical.tokens_per_second_per_gpu),
+                               format_throughput(slow.tokens_per_second_per_gpu),
+                               format_throughput(fast.tokens_per_second_per_gpu)));
   text += wrapped("", long_step_text(typical.step_seconds));
   const auto percent = [](double low, double middle, double high) {
     return fmt::format("{:.1f} % ({:.1f} to {:.1f})", 100 * middle, 100 * low, 100 * high);

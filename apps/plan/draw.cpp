@@ -80,10 +80,11 @@ std::string simulation_text(const Simulated& one) {
   const Simulation& simulation = one.simulation();
   const Throughput now = throughput(one.problem(), one.strategy(), simulation);
   std::string text = fmt::format(
-      "step        {}, {} ops\nthroughput  {:.4g} tokens/s per GPU, MFU {:.1f} % causal, {:.1f} % "
+      "step        {}, {} ops\nthroughput  {} tokens/s per GPU, MFU {:.1f} % causal, {:.1f} % "
       "as published papers count, {:.1f} % executed\n\n{:<22}{:>8}{:>16}\n",
-      format_nanoseconds(simulation.nanoseconds), simulation.ops, now.tokens_per_second_per_gpu,
-      100 * now.mfu_causal, 100 * now.mfu_full, 100 * now.hfu, "lane", "busy", "");
+      format_nanoseconds(simulation.nanoseconds), simulation.ops,
+      format_throughput(now.tokens_per_second_per_gpu), 100 * now.mfu_causal, 100 * now.mfu_full,
+      100 * now.hfu, "lane", "busy", "");
   for (std::size_t lane = 0; lane < simulation.busy.size(); ++lane) {
     text += fmt::format("{:<22}{:>8}{:>16}\n", word(static_cast<LaneKind>(lane)),
                         format_percent(static_cast<double>(simulation.busy[lane]),

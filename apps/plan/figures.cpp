@@ -69,9 +69,9 @@ std::string waste_beside(const Problem& problem, const Plan& plan, const Wasted&
   add_waste(problem, wasted, usage, throughput);
   const Throughput& typical = throughput[kTypicalCase];
   return fmt::format(
-      "not included: {}; with it, {} of a device, {} of a node, {}, {:.4g} tokens/s per GPU{}",
+      "not included: {}; with it, {} of a device, {} of a node, {}, {} tokens/s per GPU{}",
       waste_text(wasted), format_bytes(usage.device), format_bytes(usage.host_node),
-      format_seconds(typical.step_seconds), typical.tokens_per_second_per_gpu,
+      format_seconds(typical.step_seconds), format_throughput(typical.tokens_per_second_per_gpu),
       within(problem, usage) ? "" : ", which does not fit");
 }
 

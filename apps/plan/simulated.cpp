@@ -44,7 +44,7 @@ TimelinePicture Simulated::picture() const {
   picture.host_budget = Bytes{problem().host_budget.value / cluster.devices_per_node};
   picture.zoom = middle_call(picture.run);
   const Throughput now = throughput(problem(), strategy(), simulation_);
-  picture.rates = {{"tokens/s per GPU", fmt::format("{:.4g}", now.tokens_per_second_per_gpu)},
+  picture.rates = {{"tokens/s per GPU", format_throughput(now.tokens_per_second_per_gpu)},
                    {"MFU, causal", fmt::format("{:.1f} %", 100 * now.mfu_causal)}};
   return picture;
 }

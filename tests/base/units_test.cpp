@@ -61,6 +61,9 @@ TEST(units, refuses_what_is_no_token_count) {
 }
 
 TEST(units, formats_bytes_with_three_digits) {
+  EXPECT_EQ(format_throughput(577.44), "577.4");
+  EXPECT_EQ(format_throughput(6310.2), "6310");
+  EXPECT_EQ(format_throughput(11032.4), "11032");
   EXPECT_EQ(format_bytes(Bytes{0}), "0 B");
   EXPECT_EQ(format_bytes(Bytes{1023}), "1023 B");
   EXPECT_EQ(format_bytes(Bytes{1024}), "1.00 KiB");

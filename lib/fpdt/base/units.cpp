@@ -118,4 +118,8 @@ std::string format_tokens(std::int64_t tokens) {
   return fmt::format("{}", tokens);
 }
 
+std::string format_throughput(double per_second) {
+  return fmt::format(fmt::runtime(per_second < 1000 ? "{:.4g}" : "{:.0f}"), per_second);
+}
+
 }  // namespace fpdt

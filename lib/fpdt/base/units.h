@@ -39,4 +39,7 @@ std::string format_bytes(Bytes bytes);
 // "2M" when the count is a whole number of binary units, else the digits.
 std::string format_tokens(std::int64_t tokens);
 
+// Four digits, or all before the point of a larger number: "577.4", "6310", "11032".
+std::string format_throughput(double per_second);
+
 }  // namespace fpdt

@@ -60,12 +60,6 @@ inline View accumulating(View view) {
   return view;
 }
 
-// The same view, but writing: for kernels that replace what their target holds.
-inline View replacing(View view) {
-  view.access = Access::write;
-  return view;
-}
-
 // The [count] elements at `offset` of an f32 or bf16 view as f32: in place, or in `buffer`.
 const float* load(const View& view, std::int64_t offset, std::int64_t count, float* buffer);
 

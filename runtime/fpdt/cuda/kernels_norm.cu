@@ -287,11 +287,6 @@ std::int64_t divisor_of(const Shape& s) {
   return std::gcd(std::gcd(std::int64_t{s.width}, s.stride), s.first);
 }
 
-View replacing(View view) {
-  view.access = Access::write;
-  return view;
-}
-
 // y = norm(x) * weight + bias.
 void launch_norm(const Shape& shape, const View& x, const View& weight, const View& bias,
                  const View& y, Stream stream) {

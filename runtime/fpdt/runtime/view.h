@@ -18,4 +18,10 @@ struct View {
   [[nodiscard]] std::int64_t bytes() const { return elements * dtype_bytes(dtype); }
 };
 
+// The same view, but writing: for kernels that replace what their target holds.
+inline View replacing(View view) {
+  view.access = Access::write;
+  return view;
+}
+
 }  // namespace fpdt

@@ -137,7 +137,7 @@ ClusterSpec cluster_of(const BenchFlags& flags, const OpenGpus* gpus) {
 }
 
 BenchOptions options_of(const BenchFlags& flags, const RankMachine& machine,
-                        AttentionKernels attention) {
+                        const ClusterSpec& cluster) {
   BenchOptions options;
   options.ranks = flags.ranks;
   options.nodes = flags.nodes;
@@ -158,7 +158,8 @@ BenchOptions options_of(const BenchFlags& flags, const RankMachine& machine,
                                            : BenchLength::full;
   options.extent = machine.gpus ? gpu_extent(length) : cpu_extent(length);
   options.storage = flags.storage == "f32" ? Dtype::f32 : Dtype::bf16;
-  options.attention = attention;
+  options.attention = cluster.attention;
+  options.largest_cudnn_head = cluster.largest_cudnn_head;
   options.peak_flops = flags.peak_flops;
   return options;
 }
@@ -259,14 +260,15 @@ int bench_in(const BenchFlags& flags, World* world, const RankMachine& machine) 
     throw InputError("--storage f32: attention tiles of a GPU are bf16; leave it out");
   }
   const bool speaks = world == nullptr || world->speaks();
-  const ClusterSpec cluster = cluster_of(flags, machine.gpus.get());
+  ClusterSpec cluster = cluster_of(flags, machine.gpus.get());
+  if (declared) cluster.largest_cudnn_head = declared->largest_cudnn_head;
   if (speaks && machine.gpus && !flags.backend.deterministic &&
       cluster.attention == AttentionKernels::own) {
     say(fmt::format("measuring the built-in attention kernels: {}\n",
                     machine.gpus->why_no_cudnn()));
   }
   if (speaks) static_cast<void>(AtomicFile(flags.out));  // fails now if it cannot be written
-  BenchOptions options = options_of(flags, machine, cluster.attention);
+  BenchOptions options = options_of(flags, machine, cluster);
   options.machine.world = world;
   options.machine.connect = machine.ranks.connect;
   if (world != nullptr) options.machine.devices = sum(*world, options.machine.devices);

@@ -85,7 +85,7 @@ TEST_F(Plan, DocumentsOfASequenceAreAsked) {
   EXPECT_TRUE(says(plan(fused + "--documents").err,
                    "because those of cuDNN do not support documents; the rates"));
   EXPECT_TRUE(
-      says(plan(fused).err, "because those of cuDNN support heads of 64, 96 or 128, not 4; "));
+      says(plan(fused).err, "because those of cuDNN support heads of 64, 96 or 128 here, not 4; "));
   EXPECT_TRUE(says(plan(fused + "--strategy strategy.yaml").err, "chunk_tokens: 32 must be"));
   write("f32.yaml", "storage: f32\ntiles: {chunk_tokens: 256}\n");
   EXPECT_TRUE(says(plan(fused + "--strategy f32.yaml").err,

@@ -96,6 +96,7 @@ TEST(GpuBench, MeasuresTheSameWay) {
   options.ranks = kRanks;
   options.extent = gpu_extent(BenchLength::quick);
   options.attention = AttentionKernels::cudnn;
+  options.largest_cudnn_head = 256;
   options.peak_flops = 1e15;
   options.machine.workspace = Bytes{48 * kMebi};
   options.machine.devices = 2;
@@ -121,6 +122,12 @@ TEST(GpuBench, MeasuresTheSameWay) {
     EXPECT_EQ(count(result, kind, "256 rows, D 128, library"), 2);
     EXPECT_EQ(count(result, kind, "128 rows, D 64, library"), 1);
     EXPECT_EQ(count(result, kind, "128 rows, D 128"), 5);
+    EXPECT_EQ(count(result, kind, "128 rows, D 256"), 2);  // of each kind of kernels
+  }
+  for (const auto& shares : {result.rates.attention_heads, result.rates.own_attention_heads}) {
+    ASSERT_EQ(shares.size(), 2U);
+    EXPECT_EQ(shares.back().size, 256);
+    EXPECT_GT(shares.back().share, 0);
   }
   EXPECT_GT(result.rates.own_attention_forward.typical, 0);
   EXPECT_GT(result.rates.own_attention_backward.typical, 0);

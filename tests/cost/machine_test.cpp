@@ -163,6 +163,9 @@ TEST(Machine, TilesThatALibraryDoesNotTakeHaveTheirOwnRate) {
   expect_close(time_of(cluster, tile), 15 * kSecond / 10);
   tile.work = Work::attention_backward;
   expect_close(time_of(cluster, tile), 3 * kSecond);
+  cluster.rates.own_attention_heads = {{128, 1}, {256, 0.5}};
+  tile.head_dim = 256;
+  expect_close(time_of(cluster, tile), 6 * kSecond);
   cluster.rates.own_attention_backward = {};
   expect_close(time_of(cluster, tile), 6 * kSecond / 10);
   cluster.attention = AttentionKernels::own;  // then all rates are those of its own kernels

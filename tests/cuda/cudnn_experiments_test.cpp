@@ -1,6 +1,6 @@
-// A question about cuDNN's backward that only a GPU answers, at the size of one rank of four of
-// Llama 3 8B. The test prints its findings for the log, and fails only when a result is wrong.
-// Without a GPU it runs on the emulator at the smallest size, which tests the test.
+// Questions about cuDNN's backward that only a GPU answers, at the size of one rank of four of
+// Llama 3 8B. The tests print their findings for the log, and fail only when a result is wrong.
+// Without a GPU they run on the emulator at the smallest size, which tests the tests.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -20,7 +20,7 @@
 namespace fpdt {
 namespace {
 
-constexpr std::int64_t kHeads = 8, kKvHeads = 2, kDim = 128;
+constexpr std::int64_t kHeads = 8, kKvHeads = 2;
 
 // bf16 values in [-1, 1): one random block, repeated.
 DeviceBytes noise(std::int64_t elements) {
@@ -46,11 +46,12 @@ DeviceBytes filled(std::int64_t elements, float value) {
 // The tile below the diagonal of a triangle of chunks, with its operands on the device.
 class BackwardTile {
  public:
-  BackwardTile()
+  explicit BackwardTile(std::int64_t head_dim = 128)
       : rows_(rows_of_experiments()),
-        q_(noise(rows_ * kHeads * kDim)),
-        kv_(noise(rows_ * 2 * kKvHeads * kDim)),
-        dout_(noise(rows_ * kHeads * kDim)),
+        head_dim_(head_dim),
+        q_(noise(query_elements())),
+        kv_(noise(key_elements())),
+        dout_(noise(query_elements())),
         lse_(filled(rows_ * kHeads, std::log(static_cast<float>(rows_)))),
         delta_(filled(rows_ * kHeads, 1.0F)),
         dq_(device_memory(4 * query_elements())),
@@ -59,11 +60,11 @@ class BackwardTile {
     op.delta = operand(4), op.dq = {operand(5), false}, op.dkv = {operand(6), false};
     op.workspace = operand(7);
     op.q_first = op.q_rows = op.k_rows = rows_;
-    op.heads = kHeads, op.kv_heads = kKvHeads, op.head_dim = kDim;
-    op.scale = 1 / std::sqrt(static_cast<double>(kDim));
+    op.heads = kHeads, op.kv_heads = kKvHeads, op.head_dim = head_dim_;
+    op.scale = 1 / std::sqrt(static_cast<double>(head_dim_));
   }
-  [[nodiscard]] std::int64_t query_elements() const { return rows_ * kHeads * kDim; }
-  [[nodiscard]] std::int64_t key_elements() const { return rows_ * 2 * kKvHeads * kDim; }
+  [[nodiscard]] std::int64_t query_elements() const { return rows_ * kHeads * head_dim_; }
+  [[nodiscard]] std::int64_t key_elements() const { return rows_ * 2 * kKvHeads * head_dim_; }
   [[nodiscard]] std::int64_t rows() const { return rows_; }
   [[nodiscard]] const std::byte* dq() const { return dq_.get(); }
   [[nodiscard]] const std::byte* dkv() const { return dkv_.get(); }
@@ -89,7 +90,7 @@ class BackwardTile {
  private:
   static Operand operand(BufferIndex number) { return {.buffer = number, .version = {}}; }
 
-  std::int64_t rows_;
+  std::int64_t rows_, head_dim_;
   DeviceBytes q_, kv_, dout_, lse_, delta_, dq_, dkv_;
 };
 
@@ -155,6 +156,28 @@ TEST(CudnnExperiment, MembersOfALaunch) {
     // A head read at a wrong place errs by its whole size; another order of sums, by far less.
     EXPECT_LE(of_q.largest, kUnitBf16 * of_q.of);
     EXPECT_LE(of_kv.largest, kUnitBf16 * of_kv.of);
+  }
+}
+
+// Whether heads of 256 are worth giving to cuDNN (`largest_cudnn_head`).
+TEST(CudnnExperiment, RateOfLargeHeads) {
+  for (const std::int64_t head_dim : {128, 256}) {
+    const BackwardTile tile(head_dim);
+    cuda::AttentionPlans plans;
+    const Bytes room = plans.prepare(cuda::tile_of(tile.op, 0, 1));
+    const DeviceBytes workspace = device_memory(room.value);
+    const std::vector<View> views = tile.views(workspace.get(), room);
+    const cuda::Frame frame{views, 0, device_stream(0), nullptr};
+    const double time = milliseconds([&] { plans.execute(tile.op, 1, frame); });
+    const auto flops =
+        10.0 * static_cast<double>(tile.rows()) * static_cast<double>(tile.query_elements());
+    std::printf("cudnn backward, %lld rows, heads of %lld: %.3f ms, %.4g TFLOP/s\n",
+                static_cast<long long>(tile.rows()), static_cast<long long>(head_dim), time,
+                flops / time / 1e9);
+    const std::vector<float> dq = floats(tile.dq(), tile.query_elements());
+    const Difference found = difference(dq, dq);
+    EXPECT_EQ(found.largest, 0) << "not a number";
+    EXPECT_GT(found.of, 0);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fpdt/cuda/cudnn_attention.h"
+#include "fpdt/cuda/gpu.h"
 
 #include "../cpu/kernel_case.h"
 
@@ -188,6 +189,18 @@ TEST(CudnnTiles, EqualLoops) {
       check_tile({512, 256, 128, 128, 4, kv_heads, head_dim});  // every key is seen
       check_tile({128, 128, 0, 256, 4, kv_heads, head_dim});    // up to the last corner
       check_tile({512, 128, 0, 384, 4, kv_heads, head_dim});
+    }
+  }
+}
+
+// cuDNN's support check takes them in backward on sm_90 alone.
+TEST(CudnnTiles, OfLargeHeadsEqualLoops) {
+  if (cuda::open_gpu(0).architecture != 90) GTEST_SKIP() << "needs a GPU of sm_90";
+  for (const std::int64_t head_dim : {192, 256}) {
+    for (const std::int64_t kv_heads : {4, 2}) {
+      check_tile({0, 128, 0, 128, 4, kv_heads, head_dim});
+      check_tile({512, 256, 128, 128, 4, kv_heads, head_dim});
+      check_tile({128, 128, 0, 256, 4, kv_heads, head_dim});
     }
   }
 }

@@ -116,7 +116,8 @@ ClusterSpec unusual() {
     next += 1;
     return Rate{1 / next, 0.5 / next, 1 / next};
   };
-  ClusterSpec cluster{"null", 3, 5, 2, Bytes{3 << 29}, Bytes{7001}, 128, {}, {}, {}, {}, {}, {}};
+  ClusterSpec cluster{"null", 3,  5,  2, Bytes{3 << 29}, Bytes{7001}, 128, {}, 256, {},
+                      {},     {}, {}, {}};
   cluster.attention = AttentionKernels::cudnn;
   cluster.source = "a: \"b\" \\ # c";
   cluster.outside = {Bytes{500 << 20}, Bytes{60}, Bytes{70}, Bytes{384 << 20}, Bytes{24 << 20}};
@@ -135,6 +136,7 @@ ClusterSpec unusual() {
   rates.devices_per_switch = 2;
   rates.host_bandwidth = rate();
   rates.attention_heads = {{64, 0.5}, {128, 1}};
+  rates.own_attention_heads = {{128, 1}, {256, 0.75}};
   rates.link = rate();
   rates.network = rate();
   rates.op_seconds = {6.5e-6, 1.0 / 3e6, 1e-5};

@@ -40,7 +40,12 @@ TEST(AttentionKernels, SaysWhyTilesAreNotCudnns) {
   EXPECT_EQ(why([](Problem& p) { p.cluster.attention = AttentionKernels::own; }), "");
   EXPECT_EQ(why([](Problem& p) { p.documents = true; }), "those of cuDNN do not support documents");
   EXPECT_EQ(why([](Problem& p) { p.model.head_dim = 80; }),
-            "those of cuDNN support heads of 64, 96 or 128, not 80");
+            "those of cuDNN support heads of 64, 96 or 128 here, not 80");
+  EXPECT_EQ(why([](Problem& p) { p.model.head_dim = 256; }),
+            "those of cuDNN support heads of 64, 96 or 128 here, not 256");
+  Problem hopper = fused;
+  hopper.cluster.largest_cudnn_head = hopper.model.head_dim = 256;
+  EXPECT_TRUE(fused_attention(hopper, strategy));
   EXPECT_EQ(why([](Problem& p) { p.model.kinds.front().window = p.seq_len - 1; }), kNoWindows);
   Problem covered = fused;
   covered.model.kinds.front().window = covered.seq_len;

@@ -150,6 +150,7 @@ INSTANTIATE_TEST_SUITE_P(
                      c.attention = AttentionKernels::cudnn;
                      c.row_multiple = 192;
                    }},
+        WrongValue{"head", "C101", [](ClusterSpec& c) { c.largest_cudnn_head = 192; }},
         WrongValue{"peer", "C101", [](ClusterSpec& c) { c.outside.per_peer = Bytes{1LL << 40}; }},
         WrongValue{"network_memory", "C101",
                    [](ClusterSpec& c) { c.outside.network = Bytes{1LL << 33}; }},

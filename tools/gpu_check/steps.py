@@ -71,13 +71,15 @@ def apart(one):
             f"tolerance {100 * TIME_TOLERANCE:.0f} %"]
 
 
-def of_model(source, layers, tokens, count=3):
+def of_model(source, layers, tokens, count=3, **keys):
     """An item: `count` steps of a few layers of true width on one rank: touched bytes and the
-    device's total as its driver counts it, and the seconds of each kind of op."""
+    device's total as its driver counts it, and the seconds of each kind of op. `keys` change those
+    of the cluster file."""
     def item(session, result, text):
         machine(session, text)
         length = 512 if session.rehearse else tokens
-        model, schedule, file = items.few_layers(session, session.item, length, source, layers)
+        model, schedule, file = items.few_layers(session, session.item, length, source, layers,
+                                                    **keys)
         one = measure(session, session.run, schedule, file, model.sizes["vocabulary"], count)
         result.update(one, model=model.name, layers=model.layers, tokens=length)
         lines, wrong = items.memory_lines(one["memory"])

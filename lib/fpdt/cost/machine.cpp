@@ -141,6 +141,7 @@ Machine::Machine(const ClusterSpec& cluster, RateEnd which)
       matmul_shares_(by_logarithm(cluster.rates.matmul_shares)),
       attention_shares_(by_logarithm(cluster.rates.attention_shares)),
       attention_heads_(by_logarithm(cluster.rates.attention_heads)),
+      own_heads_(by_logarithm(cluster.rates.own_attention_heads)),
       network_shares_(by_logarithm(cluster.rates.network_shares)) {
   if (!(cluster.rates.network_seconds.typical > 0)) remote_seconds_ = peer_seconds_;
   const std::vector<std::string_view> missing = missing_rates(cluster);
@@ -212,7 +213,8 @@ double Machine::product_seconds(const Demand& demand, double arithmetic) const {
 double Machine::attention_seconds(const Demand& demand, const Tiles& tiles) const {
   const bool own = demand.own && tiles.own > 0;
   const double beside = !own && tiles.softmax > 0 ? demand.pairs / tiles.softmax : 0;
-  const double rate = (own ? tiles.own : tiles.rate) * share_at(attention_heads_, demand.head_dim);
+  const double rate = own ? tiles.own * share_at(own_heads_, demand.head_dim)
+                          : tiles.rate * share_at(attention_heads_, demand.head_dim);
   return product_seconds(demand,
                          (demand.flops / rate + beside) / share_at(attention_shares_, demand.size));
 }

@@ -59,7 +59,7 @@ class Machine {
   double own_network_;  // of one device
 
   double op_seconds_, peer_seconds_, remote_seconds_;
-  Shares matmul_shares_, attention_shares_, attention_heads_, network_shares_;
+  Shares matmul_shares_, attention_shares_, attention_heads_, own_heads_, network_shares_;
   std::array<std::array<std::int64_t, 16>, 4> pace_{};
 };
 

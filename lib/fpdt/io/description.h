@@ -143,6 +143,7 @@ void describe(Self& rates, Visitor& f) {
   f.sparse("softmax_backward", rates.softmax_backward);
   f.sparse("attention_shares", rates.attention_shares);
   f.sparse("attention_heads", rates.attention_heads);
+  f.sparse("own_attention_heads", rates.own_attention_heads);
   f.sparse("device_bandwidth", rates.device_bandwidth);
   f.sparse("kinds", rates.kinds);
   f.sparse("h2d", rates.h2d);
@@ -170,6 +171,7 @@ void describe(Self& cluster, Visitor& f) {
   f.required("host_memory", cluster.host_memory);
   f.optional("row_multiple", cluster.row_multiple);
   f.sparse("attention", cluster.attention);
+  f.sparse("largest_cudnn_head", cluster.largest_cudnn_head, 128);
   f.sparse("plan_only", cluster.plan_only);
   f.sparse_group("outside", cluster.outside);
   f.sparse_group("host_outside", cluster.host_outside);

@@ -11,8 +11,7 @@
 namespace fpdt {
 namespace {
 
-// Larger heads work in backward on some GPUs only.
-constexpr std::array<std::int64_t, 3> kHeadSizes{64, 96, 128};
+constexpr std::array<std::int64_t, 5> kHeadSizes{64, 96, 128, 192, 256};
 constexpr std::int64_t kElementsMost = (std::int64_t{1} << 31) - 1;  // of one operand
 
 }  // namespace
@@ -28,8 +27,11 @@ std::string why_own_attention(const Problem& problem, const Strategy& strategy) 
   if (problem.documents) return "those of cuDNN do not support documents";
   if (strategy.storage != Storage::bf16) return "those of cuDNN do not support f32";
   const std::int64_t size = problem.model.head_dim;
-  if (std::find(kHeadSizes.begin(), kHeadSizes.end(), size) == kHeadSizes.end()) {
-    return fmt::format("those of cuDNN support heads of 64, 96 or 128, not {}", size);
+  const auto* const end =
+      std::upper_bound(kHeadSizes.begin(), kHeadSizes.end(), problem.cluster.largest_cudnn_head);
+  if (std::find(kHeadSizes.begin(), end, size) == end) {
+    return fmt::format("those of cuDNN support heads of {} or {} here, not {}",
+                       fmt::join(kHeadSizes.begin(), end - 1, ", "), *(end - 1), size);
   }
   const Geometry shape = geometry(problem, strategy);
   const std::int64_t longest =

@@ -84,6 +84,10 @@ void check_sizes(Checker& check, const ClusterSpec& cluster) {
     check.wrong("C101", "row_multiple: attention: cudnn needs a multiple of {}, found {}",
                 kRowsOfCudnn, cluster.row_multiple);
   }
+  if (cluster.largest_cudnn_head != 128 && cluster.largest_cudnn_head != 256) {
+    check.wrong("C101", "largest_cudnn_head: expected 128 or 256, found {}",
+                cluster.largest_cudnn_head);
+  }
   if (!cluster.plan_only.empty() && cluster.plan_only.find(' ') == std::string::npos) {
     check.wrong("C101", "plan_only: expected the reason in words, found \"{}\"", cluster.plan_only);
   }
@@ -150,6 +154,7 @@ void check_rates(Checker& check, const Rates& rates) {
   check.shares("matmul_shares", rates.matmul_shares);
   check.shares("attention_shares", rates.attention_shares);
   check.shares("attention_heads", rates.attention_heads);
+  check.shares("own_attention_heads", rates.own_attention_heads);
   for (const KindRate& one : rates.kinds) {
     check.speed(fmt::format("kinds.{}", one.kind), one.bytes_per_second);
     if (!(one.bytes_per_second.typical > 0)) {

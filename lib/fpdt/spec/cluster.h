@@ -85,7 +85,8 @@ struct Rates {
   Rate collective_seconds;  // fixed time of a collective for each peer
   Rate network_seconds;     // the same for a peer on another node; 0: as collective_seconds
   std::vector<SizeShare> matmul_shares, attention_shares;
-  std::vector<SizeShare> attention_heads;  // share of the attention rates by the size of a head
+  // Share of the attention rates by the size of a head, and of own_attention_*.
+  std::vector<SizeShare> attention_heads, own_attention_heads;
   std::vector<KindRate> kinds;
   Interference interference;
   bool operator==(const Rates&) const = default;
@@ -145,6 +146,7 @@ struct ClusterSpec {
   Bytes host_memory;              // of one node
   std::int64_t row_multiple = 1;  // of a chunk after the all-to-all; cuDNN: 128, CPU: 1
   AttentionKernels attention = AttentionKernels::own;
+  std::int64_t largest_cudnn_head = 128;  // that its backward takes: 256 on sm_90, 128 on others
   std::string plan_only;  // why fpdt can plan for it but not run on it; empty: it can
   OutsideArena outside;
   OutsideHost host_outside;

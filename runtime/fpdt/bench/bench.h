@@ -41,6 +41,7 @@ struct BenchOptions {
   // The kernels whose attention tiles give the rates. The extent decides whether the others are
   // measured too.
   AttentionKernels attention = AttentionKernels::own;
+  std::int64_t largest_cudnn_head = 128;  // as in ClusterSpec
   // The peak of the datasheet; 0: that of the fastest product. Measured rates above it replace it.
   double peak_flops = 0;
   Rates declared;  // used until measured

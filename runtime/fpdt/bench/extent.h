@@ -19,6 +19,7 @@ struct BenchExtent {
   std::vector<std::int64_t> tile_rows;    // ascending
   std::int64_t fit_rows;                  // for the tiles that separate softmax and flops
   std::int64_t narrow_head, wide_head;    // head sizes of those tiles
+  std::int64_t large_head = 256;          // of tiles whose shares are measured beside a library
   std::vector<std::int64_t> others_rows;  // for the kernels that do not give the rates
 
   std::int64_t rows, width;  // of memory-bound ops

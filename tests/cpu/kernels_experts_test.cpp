@@ -21,6 +21,13 @@ std::vector<double> softmax(const std::vector<double>& logits, std::int64_t row,
   return p;
 }
 
+std::vector<double> sigmoids(const std::vector<double>& logits, std::int64_t row,
+                             std::int64_t experts) {
+  std::vector<double> p(logits.begin() + row * experts, logits.begin() + (row + 1) * experts);
+  for (double& value : p) value = 1 / (1 + std::exp(-value));
+  return p;
+}
+
 // Whether a softmax of the row is a number.
 bool is_sound(const std::vector<double>& logits, std::int64_t row, std::int64_t experts) {
   bool finite = false;
@@ -40,24 +47,35 @@ double error_of_weight(const Layer& layer) {
   return (2 * probability + static_cast<double>(layer.active) + 1) * kUnit;
 }
 
-void check_route(const Layer& layer, const std::vector<double>& numbers, bool normalised) {
-  SCOPED_TRACE(testing::Message() << layer << ", normalised " << normalised);
+void check_route(const Layer& layer, const std::vector<double>& numbers, bool normalised,
+                 bool sigmoid = false) {
+  SCOPED_TRACE(testing::Message() << layer << ", normalised " << normalised << ", sigmoid "
+                                  << sigmoid);
   KernelCase memory;
   Route op;
-  layer.set(op), op.normalised = normalised;
+  layer.set(op), op.normalised = normalised, op.sigmoid = sigmoid;
   op.logits = memory.put(Dtype::f32, numbers);
+  if (sigmoid) op.bias = memory.put_random(Dtype::bf16, layer.experts);
   op.routes = memory.write(Dtype::i32, 2 * layer.pairs() + layer.experts);
   op.weights = memory.write(Dtype::f32, layer.pairs());
   memory.run(op);
   const auto logits = memory.values(op.logits);
-  const Choices choices(layer, logits);
+  std::vector<double> keys = logits;
+  if (sigmoid) {
+    const auto bias = memory.values(op.bias);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      keys[i] = 1 / (1 + std::exp(-keys[i])) + bias[i % bias.size()];
+    }
+  }
+  const Choices choices(layer, keys);
   EXPECT_EQ(memory.values(op.routes), choices.integers());
 
   const auto weights = memory.values(op.weights);
   std::vector<double> got;
   std::vector<Expected> expected;
   for (std::int64_t row = 0; row < layer.rows; ++row) {
-    const auto p = softmax(logits, row, layer.experts);
+    const auto p =
+        sigmoid ? sigmoids(logits, row, layer.experts) : softmax(logits, row, layer.experts);
     double mass = 0;
     for (std::int64_t j = 0; j < layer.active; ++j) {
       mass += p[index(choices.expert_of_entry[index(row * layer.active + j)])];
@@ -84,6 +102,8 @@ TEST(RouteKernel, ChoosesTheLargest) {
         KernelCase memory(static_cast<std::uint32_t>(layer.experts));
         check_route(layer, logits_of(memory, layer, spread), normalised);
       }
+      KernelCase memory(static_cast<std::uint32_t>(layer.experts));
+      check_route(layer, memory.random(layer.rows * layer.experts), normalised, true);
     }
   }
 }
@@ -140,15 +160,16 @@ struct RouterGradient {
   Layer layer;
   Spread spread = Spread::even;
   Dtype dtype = Dtype::f32;
-  bool normalised = true, accumulate = false, poisoned = false;
+  bool normalised = true, accumulate = false, poisoned = false, sigmoid = false;
 };
 
 void check_route_gradient(const RouterGradient& s) {
   const Layer& layer = s.layer;
-  SCOPED_TRACE(testing::Message() << layer << ", normalised " << s.normalised);
+  SCOPED_TRACE(testing::Message() << layer << ", normalised " << s.normalised << ", sigmoid "
+                                  << s.sigmoid);
   KernelCase memory;
   RouteBackward op;
-  layer.set(op), op.normalised = s.normalised;
+  layer.set(op), op.normalised = s.normalised, op.sigmoid = s.sigmoid;
   auto logits = logits_of(memory, layer, s.spread);
   if (s.poisoned) logits[index(layer.experts)] = std::nan("");
   const Choices choices(layer, logits);
@@ -166,7 +187,8 @@ void check_route_gradient(const RouterGradient& s) {
   std::vector<double> got;
   std::vector<Expected> expected;
   for (std::int64_t row = 0; row < layer.rows; ++row) {
-    const auto p = softmax(logits, row, layer.experts);
+    const auto p =
+        s.sigmoid ? sigmoids(logits, row, layer.experts) : softmax(logits, row, layer.experts);
     std::vector<double> dw(p.size());
     std::vector<bool> chosen(p.size());
     double mass = 0, mean = 0, magnitude = 0;
@@ -176,15 +198,17 @@ void check_route_gradient(const RouterGradient& s) {
       mass += p[e], mean += p[e] * dw[e], magnitude += p[e] * std::abs(dw[e]);
     }
     if (!s.normalised) mass = 1;
+    if (!s.normalised && s.sigmoid) mean = 0;
     for (std::size_t e = 0; e < p.size(); ++e) {
       const std::size_t at = index(row * layer.experts) + e;
       if (s.poisoned && row == 1) {
         EXPECT_TRUE(!chosen[e] || std::isnan(dlogits[at])) << e;
         continue;
       }
-      const bool counts = chosen[e] || !s.normalised;
+      const bool counts = chosen[e] || (!s.normalised && !s.sigmoid);
+      const double slope = s.sigmoid ? 1 - p[e] : 1;
       Expected one;
-      if (counts) one.value = p[e] / mass * (dw[e] - mean / mass);
+      if (counts) one.value = slope * p[e] / mass * (dw[e] - mean / mass);
       if (counts) one.error = error * p[e] / mass * (std::abs(dw[e]) + magnitude / mass);
       if (s.accumulate) one.value += before[at], one.error += kUnit * std::abs(one.value);
       got.push_back(dlogits[at]), expected.push_back(one);
@@ -333,6 +357,8 @@ TEST(RouteBackwardKernel, IsTheGradientOfTheWeights) {
       check_route_gradient({layer, Spread::even, Dtype::f32, normalised});
       check_route_gradient({layer, Spread::together, Dtype::bf16, normalised});
       check_route_gradient({layer, Spread::even, Dtype::f32, normalised, true});
+      check_route_gradient({layer, Spread::even, Dtype::f32, normalised, false, false, true});
+      check_route_gradient({layer, Spread::together, Dtype::bf16, normalised, true, false, true});
     }
     check_route_gradient({{9, 8, 2}, Spread::even, Dtype::bf16, normalised, true});
     check_route_gradient({{9, 8, 2}, Spread::even, Dtype::f32, normalised, false, true});

@@ -2,6 +2,7 @@
 #include "fpdt/io/hf_config.h"
 
 #include <gmock/gmock.h>
+#include <map>
 
 #include <gtest/gtest.h>
 
@@ -212,6 +213,38 @@ TEST(HfConfig, ReadsOlmo) {
   EXPECT_THAT(config_error(R"({"model_type": "olmoe", "head_dim": 64})"), HasSubstr("head_dim"));
   const ModelSpec balanced = parsed(R"({"model_type": "olmoe", "output_router_logits": true})");
   EXPECT_EQ(balanced.balance_loss, 0.01);
+}
+
+// The keys are those of the published config.
+TEST(HfConfig, ReadsRoutersOfSigmoids) {
+  const std::string published = R"({"model_type": "minimax_m2", "attn_type_list": [1, 1],
+      "head_dim": 128, "hidden_act": "silu", "hidden_size": 3072, "intermediate_size": 1536,
+      "num_attention_heads": 48, "num_experts_per_tok": 8, "num_hidden_layers": 62,
+      "num_key_value_heads": 8, "num_local_experts": 256, "num_mtp_modules": 3,
+      "qk_norm_type": "per_layer", "rms_norm_eps": 1e-06, "rope_theta": 5000000,
+      "rotary_dim": 64, "scoring_func": "sigmoid", "shared_intermediate_size": 0,
+      "tie_word_embeddings": false, "use_mtp": true, "use_qk_norm": true,
+      "use_routing_bias": true, "vocab_size": 200064)";
+  const ModelSpec ours = load_model(source_path("models/minimax-m2.yaml"));
+  for (const ModelSpec& read : {parsed(published + "}"), parsed(hf_config_json(ours))}) {
+    EXPECT_TRUE(read.sigmoid_router);
+    EXPECT_EQ(read.kinds, ours.kinds);
+    EXPECT_EQ(parameter_count(read), parameter_count(ours));
+    EXPECT_EQ(hf_family(read), HfFamily::minimax_m2);
+  }
+  const std::map<std::string, std::string> refused{
+      {"scoring_func", R"("softmax")"}, {"use_routing_bias", "false"},
+      {"use_qk_norm", "false"},         {"qk_norm_type", R"("per_head")"},
+      {"attn_type_list", "[1, 0]"},     {"shared_intermediate_size", "8"},
+      {"output_router_logits", "true"}};
+  for (const auto& [key, value] : refused) {
+    EXPECT_THAT(config_error(R"({"model_type": "minimax_m2", ")" + key + "\": " + value + "}"),
+                HasSubstr(key));
+  }
+  ModelSpec odd = ours;
+  odd.joint_qk_norm = false;
+  EXPECT_THAT(input_error([&] { static_cast<void>(hf_family(odd)); }),
+              HasSubstr("no Hugging Face family"));
 }
 
 TEST(HfConfig, ReadsExperts) {

@@ -23,7 +23,7 @@ const Matrix kNone;
 
 // Without biases.
 ExpertWeights of(const Matrix& router, const Matrix& up = kNone, const Matrix& down = kNone) {
-  return {router, up, down, kNone, kNone, kNone};
+  return {router, up, down, kNone, kNone, kNone, kNone};
 }
 
 TEST(Experts, AreWeightedByTheSoftmaxOfThoseTaken) {
@@ -69,7 +69,8 @@ TEST(Balance, IsLeastWhereExpertsAreAskedEqually) {
   }
   for (std::size_t e = 0; e < 3; ++e) EXPECT_EQ(gradient[3 + e], 0) << "no label";
   // All experts chosen, or logits that are equal: X * X * (k / X) * (1 / X) = k.
-  Balance equal(tiny(3), labels);
+  const ModelSpec three = tiny(3);
+  Balance equal(three, labels);
   equal.add(n, of(router));
   EXPECT_NEAR(equal.loss(), 3, 1e-12);
   EXPECT_EQ(Balance(model, labels).loss(), 0);

@@ -122,10 +122,19 @@ TEST(Model, HasExperts) {
   const std::int64_t shared = 8 + model.hidden;  // of the router and of the output projection
   EXPECT_EQ(parameter_count(model), dense + 2 * (7 * each + router + 8 * biases + shared));
   EXPECT_EQ(active_parameter_count(model), dense + 2 * (each + router + 2 * biases + shared));
+  model.sigmoid_router = true;
+  EXPECT_TRUE(check(model).empty());
+  EXPECT_EQ(parameter_count(model), dense + 2 * (7 * each + router + 8 * biases + shared + 8));
+  model.balance_loss = 0.1;
+  EXPECT_NE(check(model).front().message.find("sigmoid_router: expected false beside"),
+            std::string::npos);
+  model.balance_loss = 0, model.sigmoid_router = false;
   model.post_norms = true;
   EXPECT_EQ(check(model).size(), 2U) << "beside experts, and beside biases";
   ModelSpec without = llama3(2, 256, 8, 512);
   without.balance_loss = 0.1;
+  EXPECT_NE(check(without).front().message.find("without experts"), std::string::npos);
+  without.balance_loss = 0, without.sigmoid_router = true;
   EXPECT_NE(check(without).front().message.find("without experts"), std::string::npos);
 }
 

@@ -77,6 +77,9 @@ Case draw(std::mt19937& random) {
   }
   if ((active + grid.ranks + strategy.micro_batches) % 2 == 0) {
     one.problem.model.balance_loss = 0.3;
+  } else {
+    // The router's bias of one expert is a sum of terms that cancel.
+    one.problem.model.sigmoid_router = experts > 1 && (experts + active) % 2 == 0;
   }
   // As gpt-oss has them, without another draw.
   ModelSpec& like = one.problem.model;

@@ -76,6 +76,7 @@ void describe(Self& model, Visitor& f) {
   f.sparse("experts", model.experts);
   f.sparse("active_experts", model.active_experts);
   f.sparse("normalised_experts", model.normalised_experts, true);
+  f.sparse("sigmoid_router", model.sigmoid_router);
   f.sparse("balance_loss", model.balance_loss);
   f.required("vocabulary", model.vocabulary);
   f.required("norm", model.norm);

@@ -15,17 +15,17 @@
 namespace fpdt {
 namespace {
 
-constexpr std::array<std::string_view, 16> kTypes{
-    "gpt2",   "gpt_neox",    "llama",   "mistral",   "qwen2", "qwen3", "phi3",  "gemma2",
-    "gemma3", "gemma3_text", "mixtral", "qwen3_moe", "olmoe", "olmo2", "olmo3", "gpt_oss"};
+constexpr std::array<std::string_view, 17> kTypes{
+    "gpt2",  "gpt_neox",   "llama",  "mistral",     "qwen2",   "qwen3",
+    "phi3",  "gemma2",     "gemma3", "gemma3_text", "mixtral", "qwen3_moe",
+    "olmoe", "minimax_m2", "olmo2",  "olmo3",       "gpt_oss"};
 
 // Model types that users will try, with the reason why they are refused.
 struct ForeignType {
   std::string_view start, why;
 };
-constexpr std::array<ForeignType, 11> kForeignTypes{{
+constexpr std::array<ForeignType, 10> kForeignTypes{{
     {"qwen2_moe", "shared experts are not supported"},
-    {"olmoe", "its norm of all heads together is not supported"},
     {"qwen3_next", "linear attention is not supported"},
     {"deepseek", "latent attention is not supported"},
     {"llama4", "chunked attention is not supported"},
@@ -68,6 +68,7 @@ LlamaDefaults llama_defaults(std::string_view type) {
   if (type == "mixtral") return {14336, 32000, 8};
   if (type == "qwen3_moe") return {6144, 151936, 4};
   if (type == "olmoe") return {2048, 50304};
+  if (type == "minimax_m2") return {1536, 200064, 8, 128};
   if (type == "olmo2" || type == "olmo3") return {11008, 50304};
   return {11008, 32000};
 }
@@ -78,10 +79,38 @@ void read_balance(ConfigReader& config, ModelSpec& model, double standard = 0.00
   if (config.value("output_router_logits", false)) model.balance_loss = balance;
 }
 
-// The experts of Mixtral and Qwen, in all layers.
+// The router of MiniMax-M2, and what it has not, though configs of MiniMax have keys for it.
+void read_sigmoid_router(ConfigReader& config, ModelSpec& model) {
+  model.sigmoid_router = true;
+  if (model.balance_loss > 0) {
+    config.refuse("output_router_logits", "a loss that balances sigmoids is not supported");
+  }
+  if (config.value("scoring_func", std::string("sigmoid")) != "sigmoid") {
+    config.refuse("scoring_func", "expected sigmoid");
+  }
+  if (config.value("qk_norm_type", std::string("per_layer")) != "per_layer") {
+    config.refuse("qk_norm_type", "expected per_layer");
+  }
+  config.require("use_routing_bias", true, true);
+  config.require("use_qk_norm", true, true);
+  if (config.value("shared_intermediate_size", std::int64_t{0}) != 0) {
+    config.refuse("shared_intermediate_size", "shared experts are not supported, expected 0");
+  }
+  const Node* types = config.find("attn_type_list");
+  if (types == nullptr || types->kind == NodeKind::null) return;
+  if (types->kind != NodeKind::list ||
+      std::any_of(types->items.begin(), types->items.end(),
+                  [](const Node& type) { return type.text != "1"; })) {
+    config.refuse("attn_type_list",
+                  "linear attention is not supported, expected a 1 for each layer");
+  }
+}
+
+// The experts of Mixtral, Qwen, OLMoE and MiniMax, in all layers.
 void read_experts(ConfigReader& config, std::string_view type, ModelSpec& model) {
   const bool qwen = type == "qwen3_moe", mixtral = type == "mixtral";
-  const auto standard = std::int64_t{qwen ? 128 : mixtral ? 8 : 64};
+  const bool minimax = type == "minimax_m2";
+  const auto standard = std::int64_t{qwen ? 128 : mixtral ? 8 : minimax ? 256 : 64};
   // Both names are in use; where both are given, they agree.
   model.experts = config.has("num_experts") ? config.value("num_experts", standard)
                                             : config.size("num_local_experts", standard);
@@ -90,7 +119,8 @@ void read_experts(ConfigReader& config, std::string_view type, ModelSpec& model)
   }
   model.active_experts = config.size("num_experts_per_tok", std::int64_t{mixtral ? 2 : 8});
   read_balance(config, model, type == "olmoe" ? 0.01 : 0.001);
-  if (mixtral) {
+  if (minimax) read_sigmoid_router(config, model);
+  if (mixtral || minimax) {
     if (config.value("router_jitter_noise", 0.0) != 0) {
       config.refuse("router_jitter_noise", "expected 0");
     }
@@ -191,17 +221,22 @@ void read_olmo3_kinds(ConfigReader& config, ModelSpec& model) {
 }
 
 // llama, mistral, phi3, qwen2, qwen3 and olmo2 differ only in defaults, biases, norms, windows and
-// names, olmo3 in kinds of layers besides; mixtral, qwen3_moe and olmoe have experts besides.
+// names, olmo3 in kinds of layers besides; mixtral, qwen3_moe, olmoe and minimax_m2 have experts
+// besides.
 void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   const LlamaDefaults standard = llama_defaults(type);
   const bool phi = type == "phi3", mixtral = type == "mixtral", qwen_moe = type == "qwen3_moe";
   const bool olmoe = type == "olmoe", olmo3 = type == "olmo3", olmo = olmo3 || type == "olmo2";
+  const bool minimax = type == "minimax_m2";
   model.family = phi ? Family::phi : Family::llama;
-  model.hidden = config.size("hidden_size", std::int64_t{phi                 ? 3072
+  model.hidden = config.size("hidden_size", std::int64_t{phi || minimax      ? 3072
                                                          : qwen_moe || olmoe ? 2048
                                                                              : 4096});
-  model.layers = config.size("num_hidden_layers", std::int64_t{qwen_moe ? 24 : olmoe ? 16 : 32});
-  model.heads = config.size("num_attention_heads", std::int64_t{olmoe ? 16 : 32});
+  model.layers = config.size("num_hidden_layers", std::int64_t{qwen_moe  ? 24
+                                                               : olmoe   ? 16
+                                                               : minimax ? 62
+                                                                         : 32});
+  model.heads = config.size("num_attention_heads", std::int64_t{olmoe ? 16 : minimax ? 48 : 32});
   // An explicit null means as many KV heads as heads; an absent key means the class default.
   const bool absent = !config.has("num_key_value_heads");
   const std::int64_t kv_heads = absent && standard.kv_heads > 0 ? standard.kv_heads : model.heads;
@@ -214,7 +249,7 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   model.vocabulary = config.size("vocab_size", standard.vocabulary);
   model.norm = NormFamily::rms;
   model.norm_epsilon = config.value("rms_norm_eps", phi || mixtral || olmoe || olmo ? 1e-5 : 1e-6);
-  model.joint_qk_norm = olmoe || olmo;
+  model.joint_qk_norm = olmoe || olmo || minimax;
   model.qk_norm = model.joint_qk_norm || type.starts_with("qwen3");
   model.pre_norms = !olmo;
   model.post_norms = olmo;
@@ -222,9 +257,14 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   check_activation(config, "hidden_act", config.value("hidden_act", std::string("silu")), "silu");
   model.tied_embeddings = config.size("tie_word_embeddings", false);
   if (!olmo3) {
-    model.kinds.front().rotary = read_rotary(config, {.standard_theta = mixtral ? 1e6 : 1e4});
+    RotaryKeys keys{.standard_theta = mixtral ? 1e6 : minimax ? 5e6 : 1e4};
+    if (minimax && config.has("rotary_dim")) {
+      keys.standard_fraction = static_cast<double>(config.value("rotary_dim", model.head_dim)) /
+                               static_cast<double>(std::max<std::int64_t>(1, model.head_dim));
+    }
+    model.kinds.front().rotary = read_rotary(config, keys);
   }
-  if (!phi && !olmo3 && model.kinds.front().rotary.fraction != 1) {
+  if (!phi && !olmo3 && !minimax && model.kinds.front().rotary.fraction != 1) {
     config.refuse("partial_rotary_factor", fmt::format("{} turns whole heads, expected 1", type));
   }
   config.dropout("attention_dropout", 0);
@@ -249,7 +289,7 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
                   "olmoe norms hidden_size columns of queries, expected hidden_size / "
                   "num_attention_heads");
   }
-  if (mixtral || qwen_moe || olmoe) read_experts(config, type, model);
+  if (mixtral || qwen_moe || olmoe || minimax) read_experts(config, type, model);
   olmo3 ? read_olmo3_kinds(config, model) : read_windows(config, type, model);
 }
 

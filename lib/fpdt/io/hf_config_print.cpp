@@ -39,6 +39,15 @@ bool is_olmoe(const ModelSpec& model) {
          model.kinds.size() == 1 && model.kinds.front().window == 0;
 }
 
+// Routes by sigmoids, and norms all heads of queries together.
+bool is_minimax(const ModelSpec& model) {
+  return model.family == Family::llama && is_plain(model) && model.pre_norms &&
+         model.norm == NormFamily::rms && model.activation == ActivationFamily::swiglu &&
+         model.has_experts() && model.sigmoid_router && model.normalised_experts &&
+         model.joint_qk_norm && !model.bias && !model.qkv_bias && model.learned_positions == 0 &&
+         model.kinds.size() == 1 && model.kinds.front().window == 0;
+}
+
 bool is_longrope(const RotarySpec& rotary) { return rotary.scaling == RotaryScaling::longrope; }
 
 // Norms outputs alone, and all heads together. Layers with a window have plain frequencies, whose
@@ -67,8 +76,9 @@ bool is_llama(const ModelSpec& model) {
   const bool mixes = model.qk_norm || model.qkv_bias;
   return is_plain(model) && has_one_window(model) && (model.kinds.size() == 1 || mixes) &&
          model.norm == NormFamily::rms && model.activation == ActivationFamily::swiglu &&
-         !model.bias && !model.parallel_residual && !(model.qk_norm && model.qkv_bias) &&
-         model.joint_qk_norm == is_olmoe(model) && model.learned_positions == 0 &&
+         !model.bias && !model.sigmoid_router && !model.parallel_residual &&
+         !(model.qk_norm && model.qkv_bias) && model.joint_qk_norm == is_olmoe(model) &&
+         model.learned_positions == 0 &&
          (model.family == Family::phi || model.kinds.front().rotary.fraction == 1);
 }
 
@@ -86,8 +96,8 @@ bool is_qwen_moe(const ModelSpec& model) {
 bool is_gpt_oss(const ModelSpec& model) {
   return model.family == Family::llama && has_one_window(model) && window_of(model) > 0 &&
          model.norm == NormFamily::rms && model.activation == ActivationFamily::clamped_swiglu &&
-         model.has_experts() && model.normalised_experts && model.sinks && model.bias &&
-         model.qkv_bias && !model.qk_norm && model.attention_scale == 0 &&
+         model.has_experts() && model.normalised_experts && !model.sigmoid_router && model.sinks &&
+         model.bias && model.qkv_bias && !model.qk_norm && model.attention_scale == 0 &&
          model.attention_cap == 0 && model.logits_cap == 0 && model.embedding_scale == 1 &&
          model.learned_positions == 0 && model.kinds.front().rotary.fraction == 1;
 }
@@ -241,6 +251,14 @@ void add_balance(Config& config, const ModelSpec& model) {
 
 void add_experts(Config& config, const ModelSpec& model) {
   add_balance(config, model);
+  if (is_minimax(model)) {
+    config["num_local_experts"] = model.experts;
+    config["rotary_dim"] = model.rotary_dim(model.kinds.front());
+    config["scoring_func"] = "sigmoid";
+    config["use_routing_bias"] = config["use_qk_norm"] = true;
+    config["qk_norm_type"] = "per_layer";
+    return;
+  }
   if (is_mixtral(model)) {
     config["num_local_experts"] = model.experts;
     const std::int64_t window = model.kinds.front().window;
@@ -258,7 +276,8 @@ void add_experts(Config& config, const ModelSpec& model) {
 
 Config llama_config(const ModelSpec& model) {
   const bool windows = window_of(model) > 0;
-  const auto [type, name] = is_mixtral(model)    ? std::pair("mixtral", "Mixtral")
+  const auto [type, name] = is_minimax(model)    ? std::pair("minimax_m2", "MiniMaxM2")
+                            : is_mixtral(model)  ? std::pair("mixtral", "Mixtral")
                             : is_qwen_moe(model) ? std::pair("qwen3_moe", "Qwen3Moe")
                             : is_olmoe(model)    ? std::pair("olmoe", "Olmoe")
                             : model.qk_norm      ? std::pair("qwen3", "Qwen3")
@@ -383,6 +402,7 @@ Config family_config(const ModelSpec& model) {
     case HfFamily::mixtral:
     case HfFamily::qwen3_moe:
     case HfFamily::olmoe:
+    case HfFamily::minimax_m2:
       return llama_config(model);
     case HfFamily::gpt_oss:
       return gpt_oss_config(model);
@@ -412,6 +432,7 @@ HfFamily hf_family(const ModelSpec& model) {
     if (is_qwen_moe(model)) return HfFamily::qwen3_moe;
     if (is_olmoe(model)) return HfFamily::olmoe;
   }
+  if (is_minimax(model)) return HfFamily::minimax_m2;
   if (is_olmo(model)) return window_of(model) > 0 ? HfFamily::olmo3 : HfFamily::olmo2;
   if (is_gpt_oss(model)) return HfFamily::gpt_oss;
   if (is_llama(model) && is_phi(model) && !model.has_experts()) return HfFamily::phi3;
@@ -428,8 +449,9 @@ HfFamily hf_family(const ModelSpec& model) {
       "model {}: no Hugging Face family computes the same; known are llama, mistral, phi3, qwen2 "
       "and qwen3 (rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), mixtral "
       "(with experts of normalised weights, no norms of heads), qwen3_moe (with experts, norms of "
-      "heads, no windows), olmoe (with experts, joint norms of heads as wide as the stream), olmo2 "
-      "and olmo3 (joint norms of heads, norms of outputs alone, windows with plain rotary), "
+      "heads, no windows), olmoe (with experts, joint norms of heads as wide as the stream), "
+      "minimax_m2 (with experts, joint norms of heads, sigmoid_router), olmo2 and olmo3 (joint "
+      "norms of heads, norms of outputs alone, windows with plain rotary), "
       "gpt_oss "
       "(sinks, windows, experts of normalised weights, clamped_swiglu, biases), gemma2 and gemma3 "
       "(windows, geglu_tanh, post norms, scaled embeddings, soft caps or norms of heads), gpt2 "

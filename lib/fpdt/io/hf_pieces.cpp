@@ -42,7 +42,7 @@ struct NameRow {
 };
 // Names of tensors with the same contents, except that GPT-2 transposes (Conv1D); llama splits qkv
 // and up.
-constexpr std::array<NameRow, 14> kNames{{
+constexpr std::array<NameRow, 15> kNames{{
     {"embed", "model.embed_tokens", "transformer.wte", "gpt_neox.embed_in"},
     {"positions", "", "transformer.wpe", ""},
     {"final_norm", "model.norm", "transformer.ln_f", "gpt_neox.final_layer_norm"},
@@ -59,6 +59,7 @@ constexpr std::array<NameRow, 14> kNames{{
     {"norm2", "model.layers.{}.post_attention_layernorm", "transformer.h.{}.ln_2",
      "gpt_neox.layers.{}.post_attention_layernorm"},
     {"router", "model.layers.{}.mlp.gate", "", ""},
+    {"selection", "model.layers.{}.mlp.e_score_correction_bias", "", ""},
     {"up", "model.layers.{}.mlp", "transformer.h.{}.mlp.c_fc",
      "gpt_neox.layers.{}.mlp.dense_h_to_4h"},
     {"down", "model.layers.{}.mlp.down_proj", "transformer.h.{}.mlp.c_proj",
@@ -82,6 +83,11 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kGemmaNam
 bool is_gemma(HfFamily family) { return family == HfFamily::gemma2 || family == HfFamily::gemma3; }
 bool is_olmo(HfFamily family) { return family == HfFamily::olmo2 || family == HfFamily::olmo3; }
 
+// Those whose experts have the names of Mixtral.
+bool is_mixtral(HfFamily family) {
+  return family == HfFamily::mixtral || family == HfFamily::minimax_m2;
+}
+
 std::string hf_name(HfFamily family, const TensorName& name) {
   for (const auto& [part, pattern] : kGemmaNames) {
     if ((!is_gemma(family) && !is_olmo(family)) || part != name.part) continue;
@@ -90,8 +96,9 @@ std::string hf_name(HfFamily family, const TensorName& name) {
   if (family == HfFamily::gpt_oss && name.part == "router") {
     return fmt::format("model.layers.{}.mlp.router", name.layer);
   }
-  if (family == HfFamily::mixtral && name.part == "router") {
-    return fmt::format("model.layers.{}.block_sparse_moe.gate", name.layer);
+  if (is_mixtral(family) && (name.part == "router" || name.part == "selection")) {
+    return fmt::format("model.layers.{}.block_sparse_moe.{}", name.layer,
+                       name.part == "router" ? "gate" : "e_score_correction_bias");
   }
   for (const NameRow& row : kNames) {
     if (row.part != name.part) continue;
@@ -166,7 +173,7 @@ std::vector<HfPiece> of_experts(const ModelSpec& model, HfFamily family, const T
     all.hf_shape = {model.experts, out, in};
     return {std::move(all)};
   }
-  const ExpertNames& names = family == HfFamily::mixtral ? kMixtralNames : kQwenNames;
+  const ExpertNames& names = is_mixtral(family) ? kMixtralNames : kQwenNames;
   std::vector<HfPiece> pieces;
   for (std::int64_t expert = 0; expert < model.experts; ++expert) {
     const std::string parent =
@@ -239,7 +246,7 @@ std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor, 
   const HfFamily family = hf_family(model);
   const TensorName name = split_name(tensor);
   const std::vector<std::int64_t> shape = shape_of(model, name);
-  const bool merged = experts == HfExperts::merged && family == HfFamily::mixtral;
+  const bool merged = experts == HfExperts::merged && is_mixtral(family);
   // Merged, the experts of Mixtral have the names of the others.
   const std::string parent = hf_name(merged ? HfFamily::qwen3_moe : family, name);
   const std::string whole = fmt::format("{}.{}", parent, name.kind);
@@ -251,7 +258,8 @@ std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor, 
     return family == HfFamily::gpt_oss ? of_gpt_oss(model, name)
                                        : of_experts(model, family, name, experts);
   }
-  if (name.part == "sinks") return {whole_piece(parent, shape, 0, shape[0])};
+  if (name.part == "sinks" || name.part == "selection")
+    return {whole_piece(parent, shape, 0, shape[0])};
   const bool splits =
       family == HfFamily::llama || is_gemma(family) || is_olmo(family) || model.has_experts();
   if (splits && name.part == "qkv") {

@@ -198,6 +198,7 @@ Stated stated_by(const Problem& problem, const Strategy& strategy) {
           model.experts,
           model.active_experts,
           model.normalised_experts,
+          model.sigmoid_router,
           sequence_balance(problem, strategy),
           kinds,
           model.pattern,

@@ -627,23 +627,26 @@ struct ActivationBackward {
 // routes, i32 [2 * rows * k + X]: sources [rows * k]; its inverse slots [rows * k], the pair of an
 // entry; ends [X], the pair after the last of each expert. Whatever the logits are, all of them are
 // in range. weights, f32 [rows, k]: softmax over all experts, of the chosen ones, in order of the
-// choice; if normalised, divided by their sum.
+// choice; if normalised, divided by their sum. With `sigmoid`, sigmoids take the place of the
+// softmax, and the largest of sigmoid + bias [X] choose.
 struct Route {
   static constexpr OpTraits kTraits{"route", Covers::nothing};
-  Operand logits;
+  Operand logits, bias;
   Target routes, weights;
   std::int64_t rows = 0, experts = 0, active = 0;  // X, k
-  bool normalised = true;
+  bool normalised = true, sigmoid = false;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.read("logits", self.logits);
+    f.read("bias", self.bias);
     f.target("routes", self.routes);
     f.target("weights", self.weights);
     f.constant("rows", self.rows);
     f.constant("experts", self.experts);
     f.constant("active", self.active);
     f.constant("normalised", self.normalised);
+    f.constant("sigmoid", self.sigmoid);
   }
 };
 
@@ -696,7 +699,7 @@ struct RouteBackward {
   Operand logits, routes, dweights, labels, loads;
   Target dlogits;
   std::int64_t rows = 0, experts = 0, active = 0;
-  bool normalised = true;
+  bool normalised = true, sigmoid = false;
   double balance = 0;
 
   template <class Self, class F>
@@ -711,6 +714,7 @@ struct RouteBackward {
     f.constant("experts", self.experts);
     f.constant("active", self.active);
     f.constant("normalised", self.normalised);
+    f.constant("sigmoid", self.sigmoid);
     f.constant("balance", self.balance);
   }
 };

@@ -32,7 +32,7 @@ struct Stated {
   bool qk_norm = false, joint_qk_norm = false;  // norms of query and key heads: of each, or of all
   double embedding_scale = 1;
   std::int64_t experts = 0, active_experts = 0;
-  bool normalised_experts = true;
+  bool normalised_experts = true, sigmoid_router = false;
   double balance = 0;  // of a sequence's loss that balances experts
   std::vector<StatedKind> kinds;
   std::vector<std::int64_t> pattern;  // of layers, as indices; it repeats

@@ -154,6 +154,7 @@ std::vector<TensorSpec> layer_tensors(const ModelSpec& model) {
   const std::int64_t matrices = model.has_experts() ? model.experts : 1;
   if (model.has_experts()) {
     append_linear(tensors, "router", model.experts, model.hidden, model.bias, kDeviation);
+    if (model.sigmoid_router) tensors.push_back({"selection.bias", {model.experts}, false, 0, 0});
   }
   append_linear(tensors, "up", mul(matrices, model.up_width()), model.hidden, model.bias,
                 kDeviation);
@@ -272,6 +273,11 @@ void check_experts(const ModelSpec& model, Wrong& wrong) {
   if (!(balance >= 0 && balance < 1e3) || (balance > 0 && !model.has_experts())) {
     wrong(fmt::format("balance_loss: expected 0{}, found {}",
                       model.has_experts() ? " to 1e3" : " without experts", balance));
+  }
+  if (model.sigmoid_router && (!model.has_experts() || balance > 0)) {
+    wrong(fmt::format(
+        "sigmoid_router: expected false {}",
+        balance > 0 ? "beside balance_loss, which is of a softmax" : "without experts"));
   }
   if (model.experts == 0 && model.active_experts == 0) return;
   if (model.experts < 1 || model.experts > kModelExpertsMost) {

@@ -110,6 +110,9 @@ struct ModelSpec {
   // its sum if they are normalised.
   std::int64_t experts = 0, active_experts = 0;  // X, k
   bool normalised_experts = true;
+  // Weights are sigmoids instead, and experts are taken by sigmoid + selection.bias (DeepSeek-V3,
+  // arXiv 2412.19437, eq. 14 to 16), which no gradient changes.
+  bool sigmoid_router = false;
   // Factor of the auxiliary loss that balances experts (arXiv 2101.03961, eq. 4 and 5), over the
   // choices of a sequence in all layers; 0: none.
   double balance_loss = 0;
@@ -172,7 +175,7 @@ struct TensorSpec {
 // Tensors of one layer, in order: [norm1.weight[, norm1.bias],] qkv.weight [(H+2G)D, E] (q, k, v
 // rows)[, qkv.bias][, q_norm.weight [D or HD], k_norm.weight [D or GD]][, sinks.weight [H]],
 // out.weight [E, HD][, out.bias] [, out_norm.weight][, norm2.weight[, norm2.bias]][, router.weight
-// [X, E][, router.bias]], up.weight [up_width, E] [, up.bias], down.weight [E, F][, down.bias][,
+// [X, E][, router.bias][, selection.bias [X]]], up.weight [up_width, E] [, up.bias], down.weight [E, F][, down.bias][,
 // down_norm.weight]. Norm biases exist for layer norm only. With experts, the matrices of all stand
 // one below the other, and so do their biases: up.weight [X*up_width, E], down.weight [X*E, F].
 std::vector<TensorSpec> layer_tensors(const ModelSpec& model);

@@ -34,15 +34,15 @@ struct Routes {
   const std::int32_t *sources, *slots, *ends;
 };
 
-// Chooses the experts of a row. `taken` has a mark for each expert.
-void choose(const float* logits, std::int64_t experts, std::int64_t active, std::int32_t* chosen,
+// Chooses the experts of a row, those of the largest values. `taken` has a mark for each expert.
+void choose(const float* values, std::int64_t experts, std::int64_t active, std::int32_t* chosen,
             float* taken) {
   std::fill_n(taken, experts, 0.0F);
   for (std::int64_t j = 0; j < active; ++j) {
     std::int64_t best = -1;
     float most = kLeastLogit;
     for (std::int64_t e = 0; e < experts; ++e) {
-      const float value = std::isnan(logits[e]) ? kLeastLogit : logits[e];
+      const float value = std::isnan(values[e]) ? kLeastLogit : values[e];
       if (taken[e] != 0 || (best >= 0 && !(value > most))) continue;
       best = e;
       most = value;
@@ -58,6 +58,13 @@ void softmax(const float* logits, std::int64_t experts, float* p) {
   for (std::int64_t e = 0; e < experts; ++e) most = std::max(most, logits[e]);
   for (std::int64_t e = 0; e < experts; ++e) sum += p[e] = exponential(logits[e] - most);
   for (std::int64_t e = 0; e < experts; ++e) p[e] /= sum;
+}
+
+// What Route and its gradient make weights of: the softmax, or sigmoids.
+template <class Op>
+void scores(const Op& op, const float* logits, float* p) {
+  if (!op.sigmoid) return softmax(logits, op.experts, p);
+  for (std::int64_t e = 0; e < op.experts; ++e) p[e] = 1 / (1 + exponential(-logits[e]));
 }
 
 // Entries in order of expert, then row: a counting sort. `slots` holds the choices before.
@@ -136,6 +143,7 @@ void execute(const Route& op, const Frame& frame) {
   const View logits = frame.view(op, op.logits);
   const View weights = frame.view(op, op.weights);
   const View routes = frame.view(op, op.routes);
+  const View bias = frame.view(op, op.bias);
   const std::int64_t pairs = op.rows * op.active;
   FPDT_ASSERT(routes.dtype == Dtype::i32 && routes.elements >= 2 * pairs + op.experts);
   auto* const sources = reinterpret_cast<std::int32_t*>(routes.data);
@@ -145,8 +153,15 @@ void execute(const Route& op, const Frame& frame) {
     float* const w = p + op.experts;
     std::int32_t* const own = slots + row * op.active;
     const float* values = load(logits, row * op.experts, op.experts, w + op.active);
-    choose(values, op.experts, op.active, own, p);
-    softmax(values, op.experts, p);
+    if (op.sigmoid) {
+      float* const keys = w + op.active + op.experts;
+      scores(op, values, keys);
+      for (std::int64_t e = 0; e < op.experts; ++e) keys[e] += load_scalar(bias, e);
+      choose(keys, op.experts, op.active, own, p);
+    } else {
+      choose(values, op.experts, op.active, own, p);
+    }
+    scores(op, values, p);
     float sum = 0;
     for (std::int64_t j = 0; j < op.active; ++j) sum += w[j] = p[own[j]];
     for (std::int64_t j = 0; op.normalised && j < op.active; ++j) w[j] /= sum;
@@ -219,7 +234,8 @@ void add_balance(const RouteBackward& op, const View& loads, const float* p, flo
 
 // Of the logit of a chosen expert: w (dw - sum of w dw). Where weights are not normalised, w is
 // the probability, and that of every other expert takes part in the softmax as well. One expert
-// alone, of weight 1, has no gradient, exactly.
+// alone, of weight 1, has no gradient, exactly. Of a sigmoid p, whose slope is p (1 - p), only the
+// chosen have a gradient: (1 - p) times that of above, or p (1 - p) dw.
 void execute(const RouteBackward& op, const Frame& frame) {
   const View logits = frame.view(op, op.logits);
   const View loads = frame.view(op, op.loads);
@@ -232,7 +248,7 @@ void execute(const RouteBackward& op, const Frame& frame) {
     float* const p = frame.scratch(worker);
     float* const dw = p + op.experts;  // of each expert
     float* const whole = dw + op.experts;
-    softmax(load(logits, row * op.experts, op.experts, dw), op.experts, p);
+    scores(op, load(logits, row * op.experts, op.experts, dw), p);
     std::copy_n(p, op.experts, whole);
     std::fill_n(dw, op.experts, 0.0F);
     float mass = 0, mean = 0;
@@ -249,9 +265,12 @@ void execute(const RouteBackward& op, const Frame& frame) {
         const std::int64_t e = routes.expert_of(row * op.active + j);
         dw[e] = p[e] * (dw[e] - mean);
       }
+    } else if (op.sigmoid) {
+      for (std::int64_t e = 0; e < op.experts; ++e) dw[e] *= p[e];
     } else {
       for (std::int64_t e = 0; e < op.experts; ++e) dw[e] = p[e] * (dw[e] - mean);
     }
+    for (std::int64_t e = 0; op.sigmoid && e < op.experts; ++e) dw[e] *= 1 - whole[e];
     if (labels != nullptr && labels[row] >= 0) add_balance(op, loads, whole, dw);
     store(dlogits, row * op.experts, op.experts, dw);
   });

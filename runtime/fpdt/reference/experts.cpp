@@ -22,21 +22,35 @@ void add_part(Matrix& all, std::size_t index, const Matrix& values) {
 
 // What one token has taken.
 struct Choice {
-  Matrix p;                         // [X], softmax of all logits
+  Matrix p;                         // [X], softmax of all logits, or their sigmoids
   std::vector<std::size_t> chosen;  // [k]
   Matrix weights;                   // [k]
 };
 
-Choice choose(const ModelSpec& model, const Matrix& logits) {
-  Choice choice;
+Matrix softmax(const Matrix& logits) {
+  Matrix p;
   const double most = *std::max_element(logits.begin(), logits.end());
-  for (const double logit : logits) choice.p.push_back(std::exp(logit - most));
-  const double sum = std::accumulate(choice.p.begin(), choice.p.end(), 0.0);
-  for (double& value : choice.p) value /= sum;
+  for (const double logit : logits) p.push_back(std::exp(logit - most));
+  const double sum = std::accumulate(p.begin(), p.end(), 0.0);
+  for (double& value : p) value /= sum;
+  return p;
+}
+
+Choice choose(const ModelSpec& model, const Matrix& row, const ExpertWeights& weights) {
+  Choice choice;
+  const Matrix logits = linear(row, weights.router, weights.router_bias, row.size());
+  Matrix keys = logits;
+  if (model.sigmoid_router) {
+    for (const double logit : logits) choice.p.push_back(1 / (1 + std::exp(-logit)));
+    keys = choice.p;
+    add_to(keys, weights.selection_bias);
+  } else {
+    choice.p = softmax(logits);
+  }
   std::vector<std::size_t> order(logits.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+                   [&](std::size_t a, std::size_t b) { return keys[a] > keys[b]; });
   order.resize(size(model.active_experts));
   choice.chosen = order;
   double taken = 0;
@@ -75,7 +89,7 @@ Matrix experts(const ModelSpec& model, const Matrix& n, const ExpertWeights& wei
   Matrix y(n.size());
   for (std::size_t t = 0; t < n.size() / hidden; ++t) {
     const Matrix row = part(n, t, hidden);
-    const Choice choice = choose(model, linear(row, weights.router, weights.router_bias, hidden));
+    const Choice choice = choose(model, row, weights);
     for (std::size_t j = 0; j < choice.chosen.size(); ++j) {
       const Matrix out = run(model, row, weights, choice.chosen[j]).out;
       for (std::size_t i = 0; i < hidden; ++i) y[t * hidden + i] += choice.weights[j] * out[i];
@@ -87,6 +101,7 @@ Matrix experts(const ModelSpec& model, const Matrix& n, const ExpertWeights& wei
 // With w the weights of the chosen experts and dw_j = dy . out_j, the gradient of a logit is
 //   w_e (dw_e - sum_j w_j dw_j)  of a chosen one, if weights are normalised, else
 //   p_e ([e chosen] dw_e - sum_j p_j dw_j)  of any.
+// Of sigmoids it is (1 - p_e) times the former, or p_e (1 - p_e) dw_e of a chosen one.
 ExpertGradients experts_backward(const ModelSpec& model, const Matrix& n,
                                  const ExpertWeights& weights, const Matrix& dy,
                                  const Matrix& dbalance) {
@@ -102,7 +117,7 @@ ExpertGradients experts_backward(const ModelSpec& model, const Matrix& n,
   for (std::size_t t = 0; t < n.size() / hidden; ++t) {
     const Matrix row = part(n, t, hidden);
     const Matrix g = part(dy, t, hidden);
-    const Choice choice = choose(model, linear(row, weights.router, weights.router_bias, hidden));
+    const Choice choice = choose(model, row, weights);
     Matrix dw(choice.p.size());
     double mean = 0;
     for (std::size_t j = 0; j < choice.chosen.size(); ++j) {
@@ -132,8 +147,13 @@ ExpertGradients experts_backward(const ModelSpec& model, const Matrix& n,
         const std::size_t e = choice.chosen[j];
         dlogits[e] = choice.weights[j] * (dw[e] - mean);
       }
+    } else if (model.sigmoid_router) {
+      for (const std::size_t e : choice.chosen) dlogits[e] = choice.p[e] * dw[e];
     } else {
       for (std::size_t e = 0; e < dw.size(); ++e) dlogits[e] = choice.p[e] * (dw[e] - mean);
+    }
+    for (std::size_t e = 0; model.sigmoid_router && e < dw.size(); ++e) {
+      dlogits[e] *= 1 - choice.p[e];
     }
     if (!dbalance.empty()) add_to(dlogits, part(dbalance, t, dlogits.size()));
     const LinearGradients router = linear_backward(row, weights.router, dlogits, hidden);
@@ -148,8 +168,7 @@ void Balance::add(const Matrix& n, const ExpertWeights& weights) {
   const std::size_t hidden = size(model_.hidden);
   for (std::size_t t = 0; t < labels_.size(); ++t) {
     if (labels_[t] < 0) continue;
-    const Choice choice =
-        choose(model_, linear(part(n, t, hidden), weights.router, weights.router_bias, hidden));
+    const Choice choice = choose(model_, part(n, t, hidden), weights);
     for (const std::size_t e : choice.chosen) loads_[e] += 1;
     add_to(chances_, choice.p);
   }
@@ -172,8 +191,7 @@ Matrix Balance::gradient(const Matrix& n, const ExpertWeights& weights, double s
   Matrix all(labels_.size() * experts);
   for (std::size_t t = 0; t < labels_.size(); ++t) {
     if (labels_[t] < 0) continue;
-    const Choice choice =
-        choose(model_, linear(part(n, t, hidden), weights.router, weights.router_bias, hidden));
+    const Choice choice = choose(model_, part(n, t, hidden), weights);
     const double mean = std::inner_product(choice.p.begin(), choice.p.end(), loads_.begin(), 0.0);
     const double factor = scale * static_cast<double>(experts) / tokens() / tokens();
     for (std::size_t e = 0; e < experts; ++e) {

@@ -13,9 +13,9 @@
 namespace fpdt::reference {
 
 // router [X, E], up [X, up_width, E], down [X, E, F]; their biases, [X], [X, up_width] and [X, E],
-// are empty in models without.
+// are empty in models without, and so is the bias [X] that a router of sigmoids chooses with.
 struct ExpertWeights {
-  const Matrix &router, &up, &down, &router_bias, &up_bias, &down_bias;
+  const Matrix &router, &up, &down, &router_bias, &up_bias, &down_bias, &selection_bias;
 };
 
 // n [S, E]; returns [S, E].

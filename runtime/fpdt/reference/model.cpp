@@ -101,8 +101,8 @@ ExpertWeights expert_weights(const Parameters& parameters, std::int64_t layer) {
   const auto of = [&](const char* tensor) -> const Matrix& {
     return find(parameters, layer_tensor_name(layer, tensor));
   };
-  return {of("router.weight"), of("up.weight"), of("down.weight"),
-          of("router.bias"),   of("up.bias"),   of("down.bias")};
+  return {of("router.weight"), of("up.weight"), of("down.weight"),   of("router.bias"),
+          of("up.bias"),       of("down.bias"), of("selection.bias")};
 }
 
 // The input of the second norm.

@@ -47,6 +47,10 @@ Experts::Taken Experts::take(const LayerFrame& frame, const std::string& prefix,
   route.experts = model_.experts;
   route.active = model_.active_experts;
   route.normalised = model_.normalised_experts;
+  route.sigmoid = model_.sigmoid_router;
+  if (route.sigmoid) {
+    route.bias = states_.weight_rows("selection.bias", frame.weights, 0, model_.experts);
+  }
   builder_.emit(prefix + "route." + place, LaneKind::compute, route);
   made.rows = temporary(rows_, pairs(rows));
   dispatch(prefix + "dispatch." + place, made, n2, made.rows, rows);
@@ -124,6 +128,7 @@ void Experts::backward(const LayerFrame& frame, const std::string& place, const 
   const Operand dlogits = temporary(logits_gradient_, rows);
   route.dlogits = {dlogits, false};
   route.normalised = model_.normalised_experts;
+  route.sigmoid = model_.sigmoid_router;
   if (states_.balances()) {
     route.labels = labels(first, rows);
     route.loads = states_.sequence_loads();

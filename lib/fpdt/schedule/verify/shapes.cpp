@@ -232,6 +232,8 @@ void rule(ShapeTerms& t, const LossGradient& op) {
 void rule(ShapeTerms& t, const Route& op) {
   if (!t.experts(op.rows, op.experts, op.active)) return;
   t.reads("logits", op.logits, elements_of({op.rows, op.experts}), Types::f32);
+  t.may_read("bias", op.bias, op.experts);
+  t.constant(op.bias.present() == op.sigmoid, "a bias comes with sigmoids");
   t.writes("routes", op.routes, elements_of_routes(op), Types::i32);
   t.writes("weights", op.weights, elements_of({op.rows, op.active}), Types::f32);
   t.constant(!op.routes.accumulate && !op.weights.accumulate, "route cannot accumulate");
@@ -244,6 +246,7 @@ void rule(ShapeTerms& t, const RouteBackward& op) {
   t.may_read("labels", op.labels, op.rows, Types::i32);
   t.may_read("loads", op.loads, op.experts, Types::f32);
   t.constant(op.labels.present() == op.loads.present(), "labels and loads come together");
+  t.constant(!op.sigmoid || !op.loads.present(), "loads are balanced by a softmax");
   t.writes("dlogits", op.dlogits, elements_of({op.rows, op.experts}));
 }
 

@@ -76,6 +76,7 @@ class Constants {
     same("experts", op.experts, stated_.experts);
     same("active", op.active, stated_.active_experts);
     same("normalised", op.normalised, stated_.normalised_experts);
+    same("sigmoid", op.sigmoid, stated_.sigmoid_router);
   }
   template <class Tile>
   void tile(const Tile& op) {

@@ -224,7 +224,10 @@ TEST(HfConfig, ReadsRoutersOfSigmoids) {
       "qk_norm_type": "per_layer", "rms_norm_eps": 1e-06, "rope_theta": 5000000,
       "rotary_dim": 64, "scoring_func": "sigmoid", "shared_intermediate_size": 0,
       "tie_word_embeddings": false, "use_mtp": true, "use_qk_norm": true,
-      "use_routing_bias": true, "vocab_size": 200064)";
+      "use_routing_bias": true, "vocab_size": 200064,
+      "quantization_config": {"activation_scheme": "dynamic", "fmt": "float8_e4m3fn",
+                              "quant_method": "fp8", "weight_block_size": [128, 128],
+                              "modules_to_not_convert": ["gate", "lm_head"]})";
   const ModelSpec ours = load_model(source_path("models/minimax-m2.yaml"));
   for (const ModelSpec& read : {parsed(published + "}"), parsed(hf_config_json(ours))}) {
     EXPECT_TRUE(read.sigmoid_router);
@@ -389,8 +392,9 @@ TEST(HfConfig, RefusesWhatWouldTrainAnotherModel) {
       {R"("rope_scaling": {"rope_type": "llama3"})", "rope_scaling.factor: this key is required"},
       {R"("sliding_window": 4096)", "llama has no windows"},
       {R"("layer_types": ["full_attention", "sliding_attention"])", "expected 32 layers, found 2"},
-      {R"("quantization_config": {"bits": 4})",
-       "quantization_config: not supported (quantised weights)"},
+      {R"("quantization_config": {"bits": 4})", "quantization_config: only fp8 is supported"},
+      {R"("quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 128]})",
+       "expected a weight_block_size of [128, 128]"},
       {R"("final_logit_softcapping": 30.0)", "soft capping of logits"},
       {R"("use_alibi": true)", "ALiBi"},
       {R"("dual_chunk_attention_config": {"chunk_size": 262144})", "(dual chunk attention)"},

@@ -405,6 +405,67 @@ TEST(HfWeights, DecodesMxfp4) {
               HasSubstr("48 inputs are no whole blocks of 32"));
 }
 
+// MiniMax-M2 as it is published: codes of 8 bits, and a factor for each square of 128.
+TEST(HfWeights, DecodesFp8) {
+  ModelSpec model = load_model(source_path("tests/fixtures/hf/minimax_m2"));
+  model.hidden = 160;
+  model.feed_forward = 200;
+  const auto is_coded = [](std::string_view name) {
+    return name.find("experts.") != name.npos || name.find("_proj.") != name.npos;
+  };
+  const auto code = [](std::int64_t element) { return element * 37 % 127 + element % 2 * 128; };
+  // The numbers of 4 bits of exponent and 3 of mantissa.
+  const auto number = [&](std::int64_t element) {
+    const auto bits = static_cast<int>(code(element) % 128);
+    const double magnitude = bits < 8 ? bits / 512.0 : (8 + bits % 8) * std::exp2(bits / 8 - 10);
+    return element % 2 == 1 ? -magnitude : magnitude;
+  };
+  std::vector<SafetensorsEntry> entries;
+  for (const TensorSpec& tensor : model_tensors(model)) {
+    for (const HfPiece& piece : hf_pieces(model, tensor.name)) {
+      const auto& shape = piece.hf_shape;
+      entries.push_back({piece.name, is_coded(piece.name) ? "F8_E4M3" : "F32", shape});
+      if (!is_coded(piece.name)) continue;
+      entries.push_back(
+          {piece.name + "_scale_inv", "F32", {(shape[0] + 127) / 128, (shape[1] + 127) / 128}});
+    }
+  }
+  const ScratchDirectory scratch;
+  const auto write = [&] {
+    write_raw(scratch.file("model.safetensors"), entries, [&](const SafetensorsEntry& entry) {
+      std::string bytes(static_cast<std::size_t>(entry.bytes()), '\0');
+      for (std::int64_t i = 0; i < entry.elements() && entry.dtype != "F32"; ++i) {
+        bytes[static_cast<std::size_t>(i)] = static_cast<char>(code(i));
+      }
+      for (std::int64_t i = 0; i < entry.elements() && entry.name.ends_with("_inv"); ++i) {
+        const auto factor = static_cast<float>(1 + i);
+        std::memcpy(&bytes[static_cast<std::size_t>(4 * i)], &factor, sizeof factor);
+      }
+      return bytes;
+    });
+  };
+  write();
+  const HfWeights weights = open_weights(scratch.path(), model);
+  for (const auto& [name, rows, width] :
+       {std::tuple("layers.1.up.weight", 200, 160), {"layers.0.down.weight", 160, 200}}) {
+    const std::vector<float> found = whole(weights, name);
+    for (std::int64_t i = 0; i < std::ssize(found); ++i) {
+      const std::int64_t at = i % (rows * width);  // in the matrix of an expert
+      const std::int64_t square = at / width / 128 * 2 + at % width / 128;
+      ASSERT_EQ(static_cast<double>(found[static_cast<std::size_t>(i)]),
+                number(at) * static_cast<double>(1 + square))
+          << name << " " << i;
+    }
+    std::vector<float> part(1000);
+    weights.read(name, 31777, part);
+    EXPECT_EQ(part, std::vector<float>(found.begin() + 31777, found.begin() + 32777));
+  }
+  std::erase_if(entries, [](const auto& entry) { return entry.name.ends_with("_inv"); });
+  write();
+  EXPECT_THAT(input_error([&] { const HfWeights wrong = open_weights(scratch.path(), model); }),
+              HasSubstr("q_proj.weight_scale_inv: missing"));
+}
+
 // What a writer must hold whole is what the planner counts for it.
 TEST(HfPieces, AreInOrderUnlessMemoryIsCounted) {
   for (const char* name : test::kHfFamilies) {

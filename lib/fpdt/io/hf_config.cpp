@@ -139,15 +139,20 @@ void read_experts(ConfigReader& config, std::string_view type, ModelSpec& model)
   }
 }
 
-// Its weights may be in MXFP4, which the reader of weights decodes.
-void read_quantization(ConfigReader& config) {
+// Weights may be of fewer bits, which the reader of weights decodes.
+void read_quantization(ConfigReader& config, std::string_view method) {
   const Node* quantization = config.find("quantization_config");
   if (quantization == nullptr || quantization->kind == NodeKind::null) return;
-  const Node* method = quantization->find("quant_method");
-  if (method == nullptr || method->text != "mxfp4") {
-    return config.refuse("quantization_config", "only mxfp4 is supported");
+  const Node* found = quantization->find("quant_method");
+  if (found == nullptr || found->text != method) {
+    return config.refuse("quantization_config", fmt::format("only {} is supported", method));
   }
-  config.note("weights in MXFP4 are decoded, and saved without quantisation");
+  const Node* square = quantization->find("weight_block_size");
+  if (square != nullptr && (square->items.size() != 2 || square->items[0].text != "128" ||
+                            square->items[1].text != "128")) {
+    return config.refuse("quantization_config", "expected a weight_block_size of [128, 128]");
+  }
+  config.note(fmt::format("weights in {} are decoded, and saved without quantisation", method));
 }
 
 // Attention with sinks, in every other layer with a window, and experts with biases.
@@ -197,7 +202,7 @@ void read_gpt_oss(ConfigReader& config, ModelSpec& model) {
   if (rotary.fraction != 1) {
     config.refuse("partial_rotary_factor", "gpt_oss turns whole heads, expected 1");
   }
-  read_quantization(config);
+  read_quantization(config, "mxfp4");
   read_periodic_windows(config, 128, 2, model);
 }
 
@@ -290,6 +295,7 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
                   "num_attention_heads");
   }
   if (mixtral || qwen_moe || olmoe || minimax) read_experts(config, type, model);
+  read_quantization(config, "fp8");
   olmo3 ? read_olmo3_kinds(config, model) : read_windows(config, type, model);
 }
 

@@ -27,14 +27,17 @@ constexpr std::array<std::string_view, 4> kImagePrefixes{"vision_tower.", "multi
                                                          "model.vision_tower.",
                                                          "model.multi_modal_projector."};
 
-// The parts of one of our tensor names: "layers.3.qkv.weight" -> 3, "qkv", "weight". layer is -1
-// for a global tensor.
 // MXFP4 (OCP Microscaling Formats 1.0): blocks of 32 numbers of 4 bits, with an exponent each. A
 // byte has two neighbours, the first in its lower half.
 constexpr std::string_view kBlocks = "_blocks", kScales = "_scales";
 constexpr std::int64_t kBlock = 32;
 constexpr std::array<float, 16> kFp4{0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
                                      -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
+
+// FP8 as DeepSeek-V3 stores it (arXiv 2412.19437, section 3.3.2): a factor for each square of a
+// matrix, of so many rows and columns.
+constexpr std::string_view kSquareScales = "_scale_inv";
+constexpr std::int64_t kSquare = 128;
 
 // Buffers of masks and frequencies that old files contain.
 bool is_constant_buffer(std::string_view name) {
@@ -51,12 +54,6 @@ bool is_head(std::string_view name) {
 bool is_of_images(std::string_view name) {
   return std::any_of(kImagePrefixes.begin(), kImagePrefixes.end(),
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
-}
-
-std::vector<float> plus(float more, std::span<const float> values) {
-  std::vector<float> sums(values.begin(), values.end());
-  for (float& value : sums) value += more;
-  return sums;
 }
 
 }  // namespace
@@ -95,6 +92,10 @@ HfWeights::HfWeights(SafetensorsSet tensors, const ModelSpec& model)
       const std::string name = stored_name(piece->name);
       if (!is_mxfp4(*piece)) {
         expect(name, piece->hf_shape);
+        if (is_fp8(*piece) && piece->hf_shape.size() == 2) {
+          expect(name + std::string(kSquareScales),
+                 {div_ceil(piece->hf_shape[0], kSquare), div_ceil(piece->hf_shape[1], kSquare)});
+        }
         continue;
       }
       // Their rows are outputs.
@@ -127,6 +128,11 @@ bool HfWeights::is_mxfp4(const HfPiece& piece) const {
          tensors_.find(stored_name(piece.name) + std::string(kBlocks)) != nullptr;
 }
 
+bool HfWeights::is_fp8(const HfPiece& piece) const {
+  const SafetensorsEntry* entry = tensors_.find(stored_name(piece.name));
+  return entry != nullptr && entry->dtype == kF8;
+}
+
 void HfWeights::read(std::string_view tensor, std::int64_t first, std::span<float> values) const {
   const std::vector<HfPiece> pieces = pieces_of(tensor);
   const std::int64_t width = row_width(model_, tensor);
@@ -148,6 +154,21 @@ void HfWeights::read_piece(const HfPiece& piece, std::int64_t width, std::int64_
   }
   const std::string name = stored_name(piece.name);
   tensors_.file_of(name).read_f32(name, piece.offset + first, values);
+  scale(piece, piece.offset + first, values);
+}
+
+void HfWeights::scale(const HfPiece& piece, std::int64_t first, std::span<float> values) const {
+  if (!is_fp8(piece) || piece.hf_shape.size() != 2 || values.empty()) return;
+  const std::string name = stored_name(piece.name) + std::string(kSquareScales);
+  const std::int64_t width = piece.hf_shape[1], across = div_ceil(width, kSquare);
+  const std::int64_t top = first / width / kSquare;
+  const std::int64_t bottom = (first + std::ssize(values) - 1) / width / kSquare;
+  std::vector<float> factors(index((bottom - top + 1) * across));
+  tensors_.file_of(name).read_f32(name, top * across, factors);
+  for (std::int64_t i = 0; i < std::ssize(values); ++i) {
+    const std::int64_t row = (first + i) / width, column = (first + i) % width;
+    values[index(i)] *= factors[index((row / kSquare - top) * across + column / kSquare)];
+  }
 }
 
 // Of each column, reads the run of rows that lies in the range.
@@ -209,9 +230,15 @@ void HfWeights::stream(std::string_view tensor, const TensorSink& sink) const {
       const std::int64_t begin = piece.row * piece.row_step;
       tensors_.file_of(name).stream_f32(name,
                                         [&](std::int64_t first, std::span<const float> values) {
-                                          if (piece.less == 0) return sink(begin + first, values);
-                                          sink(begin + first, plus(piece.less, values));
+                                          if (piece.less == 0 && !is_fp8(piece)) {
+                                            return sink(begin + first, values);
+                                          }
+                                          std::vector<float> own(values.begin(), values.end());
+                                          scale(piece, first, own);
+                                          for (float& value : own) value += piece.less;
+                                          sink(begin + first, own);
                                         });
+      verify_scales(piece);
     }
     return;
   }
@@ -225,12 +252,19 @@ void HfWeights::stream(std::string_view tensor, const TensorSink& sink) const {
   verify(tensor);
 }
 
+void HfWeights::verify_scales(const HfPiece& piece) const {
+  if (!is_fp8(piece)) return;
+  const std::string scales = stored_name(piece.name) + std::string(kSquareScales);
+  tensors_.file_of(scales).verify(scales);
+}
+
 void HfWeights::verify(std::string_view tensor) const {
   const std::vector<HfPiece> pieces = pieces_of(tensor);
   for (const HfPiece* const piece : distinct(pieces)) {
     const std::string name = stored_name(piece->name);
     if (!is_mxfp4(*piece)) {
       tensors_.file_of(name).verify(name);
+      verify_scales(*piece);
       continue;
     }
     for (const std::string_view part : {kBlocks, kScales}) {

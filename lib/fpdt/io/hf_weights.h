@@ -80,9 +80,14 @@ class HfWeights {
                   std::span<float> values) const;
   void read_strided(const HfPiece& piece, std::int64_t width, std::int64_t first,
                     std::span<float> values) const;
+  // Those of a piece, of which `values` are the elements from `first` on, times the scales that a
+  // quantised tensor comes with.
+  void scale(const HfPiece& piece, std::int64_t first, std::span<float> values) const;
+  void verify_scales(const HfPiece& piece) const;
   void read_mxfp4(const HfPiece& piece, std::int64_t width, std::int64_t first,
                   std::span<float> values) const;
   [[nodiscard]] bool is_mxfp4(const HfPiece& piece) const;
+  [[nodiscard]] bool is_fp8(const HfPiece& piece) const;
 
   ModelSpec model_;
   SafetensorsSet tensors_;

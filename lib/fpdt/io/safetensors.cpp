@@ -5,6 +5,8 @@
 #include <array>
 #include <bit>
 #include <charconv>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -182,6 +184,25 @@ std::string read_header(const RandomAccessFile& file, FileFindings& findings) {
 }
 
 // Converts IEEE 754 half precision, field by field.
+// E4M3 of Micikevicius et al., arXiv 2209.05433: 4 bits of exponent, 3 of mantissa, no infinity.
+std::array<float, 256> e4m3_numbers() {
+  std::array<float, 256> numbers{};
+  for (int bits = 0; bits < 128; ++bits) {
+    const int exponent = bits >> 3, mantissa = bits & 7;
+    const auto significand = static_cast<float>(exponent == 0 ? mantissa : 8 + mantissa);
+    const float magnitude = bits == 127 ? std::numeric_limits<float>::quiet_NaN()
+                                        : std::ldexp(significand, std::max(exponent, 1) - 10);
+    numbers[static_cast<std::size_t>(bits)] = magnitude;
+    numbers[static_cast<std::size_t>(128 + bits)] = -magnitude;
+  }
+  return numbers;
+}
+
+float e4m3_to_float(std::uint8_t bits) {
+  static const std::array<float, 256> numbers = e4m3_numbers();
+  return numbers[bits];
+}
+
 float half_to_float(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000U) << 16U;
   const std::uint32_t exponent = (half >> 10U) & 0x1FU;
@@ -294,9 +315,11 @@ void SafetensorsFile::read(std::size_t index, std::int64_t first, std::span<floa
     read_converted<std::uint16_t>(file_, offset, values, sum, half_to_float);
   } else if (entry.dtype == "F64") {
     read_converted<double>(file_, offset, values, sum, double_to_float);
+  } else if (entry.dtype == kF8) {
+    read_converted<std::uint8_t>(file_, offset, values, sum, e4m3_to_float);
   } else {
-    throw InputError(fmt::format("{}: {}: expected F32, BF16, F16 or F64, found {}", path(),
-                                 entry.name, entry.dtype));
+    throw InputError(fmt::format("{}: {}: expected F32, BF16, F16, F64 or {}, found {}", path(),
+                                 entry.name, kF8, entry.dtype));
   }
 }
 

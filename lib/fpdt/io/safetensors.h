@@ -30,6 +30,9 @@ inline constexpr std::string_view kChecksumsKey = "fpdt_xxh3";
 // element of the piece.
 using TensorSink = std::function<void(std::int64_t first, std::span<const float> values)>;
 
+// The type of numbers of 8 bits that can be read.
+inline constexpr std::string_view kF8 = "F8_E4M3";
+
 struct SafetensorsEntry {
   std::string name;
   std::string dtype;  // "F32", "BF16", "F16", "I32", ...
@@ -54,7 +57,7 @@ class SafetensorsFile {
   // have the same contents.
   [[nodiscard]] std::uint64_t header_checksum() const { return header_checksum_; }
 
-  // Reads elements [first, first + values.size()) of the flat tensor; F32, BF16, F16 and F64
+  // Reads elements [first, first + values.size()) of the flat tensor; F32, BF16, F16, F64 and kF8
   // convert to f32. Compares no checksum.
   void read_f32(std::string_view name, std::int64_t first, std::span<float> values) const;
   // Reads bytes [first, first + bytes.size()) of a tensor of U8. Compares no checksum.

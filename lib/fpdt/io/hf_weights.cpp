@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <set>
@@ -54,6 +55,15 @@ bool is_head(std::string_view name) {
 bool is_of_images(std::string_view name) {
   return std::any_of(kImagePrefixes.begin(), kImagePrefixes.end(),
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+// Whether it is of a layer behind the last one, as those are that predict tokens further ahead.
+bool is_of_later_layer(const ModelSpec& model, std::string_view name) {
+  constexpr std::string_view kLayers = "model.layers.";
+  if (!name.starts_with(kLayers)) return false;
+  std::int64_t layer = 0;
+  std::from_chars(name.data() + kLayers.size(), name.data() + name.size(), layer);
+  return layer >= model.layers;
 }
 
 }  // namespace
@@ -112,7 +122,10 @@ HfWeights::HfWeights(SafetensorsSet tensors, const ModelSpec& model)
   for (const std::string& name : names) {
     const bool tied_copy = model.tied_embeddings && is_head(name);
     const bool of_images = prefix_ == kTextPrefix && is_of_images(name);
-    if (known.contains(name) || tied_copy || of_images || is_constant_buffer(name)) continue;
+    const bool predicts = family == HfFamily::minimax_m2 && is_of_later_layer(model, name);
+    if (known.contains(name) || tied_copy || of_images || predicts || is_constant_buffer(name)) {
+      continue;
+    }
     wrong(name, "unexpected");
   }
   if (!findings.empty()) throw InputError(format_diagnostics(findings));

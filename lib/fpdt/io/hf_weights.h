@@ -56,7 +56,8 @@ std::vector<TensorSpec> model_tensors(const ModelSpec& model);
 class HfWeights {
  public:
   // InputError lists missing, unexpected and mis-shaped tensors. Of a Gemma 3 for images and text,
-  // the tensors of images are left out.
+  // the tensors of images are left out, and of a MiniMax-M2 those of layers that predict further
+  // tokens.
   HfWeights(SafetensorsSet tensors, const ModelSpec& model);
 
   [[nodiscard]] const SafetensorsSet& stored() const { return tensors_; }

@@ -175,9 +175,10 @@ struct TensorSpec {
 // Tensors of one layer, in order: [norm1.weight[, norm1.bias],] qkv.weight [(H+2G)D, E] (q, k, v
 // rows)[, qkv.bias][, q_norm.weight [D or HD], k_norm.weight [D or GD]][, sinks.weight [H]],
 // out.weight [E, HD][, out.bias] [, out_norm.weight][, norm2.weight[, norm2.bias]][, router.weight
-// [X, E][, router.bias][, selection.bias [X]]], up.weight [up_width, E] [, up.bias], down.weight [E, F][, down.bias][,
-// down_norm.weight]. Norm biases exist for layer norm only. With experts, the matrices of all stand
-// one below the other, and so do their biases: up.weight [X*up_width, E], down.weight [X*E, F].
+// [X, E][, router.bias][, selection.bias [X]]], up.weight [up_width, E] [, up.bias], down.weight
+// [E, F][, down.bias][, down_norm.weight]. Norm biases exist for layer norm only. With experts, the
+// matrices of all stand one below the other, and so do their biases: up.weight [X*up_width, E],
+// down.weight [X*E, F].
 std::vector<TensorSpec> layer_tensors(const ModelSpec& model);
 
 // Global tensors, in order: embed.weight [V, E][, positions.weight [n_positions, E]],

@@ -438,8 +438,9 @@ void execute(const RouteBackward& op, const Frame& frame) {
   with_each(op.experts, [&](auto each) {
     launch(route_gradient<decltype(each)::value>, warps_for(op.rows), kThreads, 0, frame.stream,
            elements<const float>(logits), routes, elements<const float>(dweights),
-           sink<Any>(dlogits), op.rows, op.normalised, op.sigmoid, elements<const std::int32_t>(labels),
-           elements<const float>(loads), static_cast<float>(op.balance));
+           sink<Any>(dlogits), op.rows, op.normalised, op.sigmoid,
+           elements<const std::int32_t>(labels), elements<const float>(loads),
+           static_cast<float>(op.balance));
   });
 }
 

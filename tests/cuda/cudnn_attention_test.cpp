@@ -133,6 +133,13 @@ const std::vector<Rows> kSizes{
 
 TEST_P(CudnnAttention, PlansTilesOfHeadsOf64) { expect_planned(64, kSizes, GetParam(), device_); }
 TEST_P(CudnnAttention, PlansTilesOfHeadsOf128) { expect_planned(128, kSizes, GetParam(), device_); }
+// Where `largest_cudnn_head: 256` gives them to cuDNN.
+TEST_P(CudnnAttention, PlansTilesOfLargeHeadsOnHopper) {
+  if (!GetParam().sm90) GTEST_SKIP() << "its backward takes heads of up to 128";
+  for (const std::int64_t head_dim : {192, 256}) {
+    expect_planned(head_dim, {{4096, 8192}, {65536, 65536}}, GetParam(), device_);
+  }
+}
 TEST_P(CudnnAttention, PlansTilesOfHeadsOf96) {
   expect_planned(96, {{4096, 8192}}, GetParam(), device_);
 }

@@ -152,6 +152,10 @@ TEST(HfWeights, DecodesFp8) {
     weights.read(name, 31777, part);
     EXPECT_EQ(part, std::vector<float>(found.begin() + 31777, found.begin() + 32777));
   }
+  entries.front().dtype = "F8_E4M3";  // of embeddings, without factors
+  write();
+  EXPECT_THAT(input_error([&] { const HfWeights wrong = open_weights(scratch.path(), model); }),
+              HasSubstr("embed_tokens.weight_scale_inv: missing"));
   std::erase_if(entries, [](const auto& entry) { return entry.name.ends_with("_inv"); });
   write();
   EXPECT_THAT(input_error([&] { const HfWeights wrong = open_weights(scratch.path(), model); }),

@@ -102,6 +102,7 @@ HfWeights::HfWeights(SafetensorsSet tensors, const ModelSpec& model)
       const std::string name = stored_name(piece->name);
       if (!is_mxfp4(*piece)) {
         expect(name, piece->hf_shape);
+        if (is_fp8(*piece) && piece->hf_shape.size() != 2) wrong(name, "FP8 is read of matrices");
         if (is_fp8(*piece) && piece->hf_shape.size() == 2) {
           expect(name + std::string(kSquareScales),
                  {div_ceil(piece->hf_shape[0], kSquare), div_ceil(piece->hf_shape[1], kSquare)});
@@ -171,7 +172,7 @@ void HfWeights::read_piece(const HfPiece& piece, std::int64_t width, std::int64_
 }
 
 void HfWeights::scale(const HfPiece& piece, std::int64_t first, std::span<float> values) const {
-  if (!is_fp8(piece) || piece.hf_shape.size() != 2 || values.empty()) return;
+  if (!is_fp8(piece) || values.empty()) return;
   const std::string name = stored_name(piece.name) + std::string(kSquareScales);
   const std::int64_t width = piece.hf_shape[1], across = div_ceil(width, kSquare);
   const std::int64_t top = first / width / kSquare;

@@ -81,8 +81,8 @@ class HfWeights {
                   std::span<float> values) const;
   void read_strided(const HfPiece& piece, std::int64_t width, std::int64_t first,
                     std::span<float> values) const;
-  // Those of a piece, of which `values` are the elements from `first` on, times the scales that a
-  // quantised tensor comes with.
+  // Multiplies elements of the Hugging Face tensor of a piece, from `first` on, by the factors of
+  // their squares, if it is in FP8.
   void scale(const HfPiece& piece, std::int64_t first, std::span<float> values) const;
   void verify_scales(const HfPiece& piece) const;
   void read_mxfp4(const HfPiece& piece, std::int64_t width, std::int64_t first,

@@ -183,7 +183,6 @@ std::string read_header(const RandomAccessFile& file, FileFindings& findings) {
   return header;
 }
 
-// Converts IEEE 754 half precision, field by field.
 // E4M3 of Micikevicius et al., arXiv 2209.05433: 4 bits of exponent, 3 of mantissa, no infinity.
 std::array<float, 256> e4m3_numbers() {
   std::array<float, 256> numbers{};
@@ -203,6 +202,7 @@ float e4m3_to_float(std::uint8_t bits) {
   return numbers[bits];
 }
 
+// Converts IEEE 754 half precision, field by field.
 float half_to_float(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000U) << 16U;
   const std::uint32_t exponent = (half >> 10U) & 0x1FU;

@@ -140,7 +140,15 @@ TEST_F(StatedConstants, AreThoseOfTheProblem) {
   EXPECT_EQ(findings_after<AdamW>([](AdamW& op) { op.clip = 0; }), "S801");
 }
 
-// One buffer of bf16, which nothing needs, made `check` expect the errors of bf16.
+TEST_F(StatedConstants, RoutersAreThoseOfTheProblem) {
+  model.experts = 4, model.active_experts = 2;
+  model.sigmoid_router = true;
+  EXPECT_EQ(findings_after<Route>([](Route&) {}), "");
+  EXPECT_EQ(findings_after<Route>([](Route& op) { op.normalised = false; }), "S801");
+  EXPECT_EQ(findings_after<Route>([](Route& op) { op.sigmoid = false, op.bias = {}; }), "S801");
+  EXPECT_EQ(findings_after<RouteBackward>([](RouteBackward& op) { op.sigmoid = false; }), "S801");
+}
+
 // The rows of a block whose queries are not normed, or twice.
 TEST_F(StatedConstants, JointNormsAreOneOfEachRow) {
   model.joint_qk_norm = true;
@@ -164,6 +172,7 @@ TEST_F(StatedConstants, JointNormsAreOneOfEachRow) {
   }
 }
 
+// One buffer of bf16, which nothing needs, made `check` expect the errors of bf16.
 TEST_F(StatedConstants, StorageIsThatOfTheProblem) {
   const Case one = make_case(tiny_llama(), 1, 24, 8);
   Schedule schedule = lower(one.problem, one.strategy).schedule.schedule();

@@ -133,6 +133,7 @@ TEST_P(HfFixture, WritesTheSameBytesAsEver) {
       {"olmo3", {"4f6adaf4cac958e8", "66cf00de4e1cb92c"}},
       {"olmoe", {"212e96c5633d9233", "50b45e26b3912c02"}},
       {"minimax_m2", {"8ca766b70f63c59f", "e2b85c17f515b1d9"}},
+      {"glm4_moe", {"c9406b69b3096fe0", "2d8c5ccf975feb58"}},
       {"gpt_oss", {"50eee9bbd3111e4c", "590bb52962124121"}},
       {"gemma3", {"85af7f801d901ada", "2b45dbbae1a28a93"}},
       {"gpt_neox_parallel", {"0b651d605bee447a", "3d58c0c0f09957fe"}}};
@@ -259,7 +260,7 @@ TEST(HfWeights, ReadsGpt2WithoutItsPrefixAndIgnoresMaskBuffers) {
 
 // All matrices of the experts of a layer in one tensor, as transformers 5 computes with them.
 TEST(HfWeights, ReadsMergedExperts) {
-  for (const char* family : {"mixtral", "qwen3_moe", "olmoe", "minimax_m2"}) {
+  for (const char* family : {"mixtral", "qwen3_moe", "olmoe", "minimax_m2", "glm4_moe"}) {
     const std::string directory = source_path(std::string("tests/fixtures/hf/") + family);
     const ModelSpec model = load_model(directory);
     const HfWeights apart = open_weights(directory, model);

@@ -63,8 +63,8 @@ class KeyRows {
     row(key, fmt::format("`{}`", fmt::join(words, "`, `")), fmt::format("`{}`", words[value]));
   }
   void indices(std::string_view key, const std::vector<std::int64_t>&,
-               const std::vector<std::string>&) {
-    row(key, "list of names", "required");
+               const std::vector<std::string>&, bool required = true) {
+    row(key, "list of names", required ? "required" : "none");
   }
   [[nodiscard]] static bool has_either(std::string_view /*one*/, std::string_view /*other*/,
                                        bool print) {

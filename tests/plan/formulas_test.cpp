@@ -23,6 +23,7 @@ struct Letters {
   std::int64_t t_dkv;      // bytes of a gradient of keys on its way
   std::int64_t T;          // ranks that share products
   std::int64_t X, k;       // experts, and those that a row takes
+  std::int64_t Fs, Fd;     // widths of what is shared, and of dense layers; 0: none
   bool biases;             // of them
   bool in_inputs = false;  // layer gradients
   bool again = false;      // backward projects queries again
@@ -62,8 +63,10 @@ Letters letters_of(const Problem& problem, const Strategy& strategy) {
   x.v = tiles.loss_vocabulary;
   x.f = tiles.ffn_rows;
   x.X = m.experts;
+  x.Fs = m.shared_feed_forward;
+  x.Fd = m.kinds.front().dense_feed_forward;
   x.biases = m.bias;
-  x.k = m.rows_of_token();
+  x.k = m.has_experts() ? m.active_experts : 1;
   x.in_inputs = strategy.layer_gradients == LayerGradients::in_inputs;
   return x;
 }
@@ -197,6 +200,15 @@ void add_working(Table& table, const Letters& x, bool all, bool q_outer, double 
       table[name] = x.f * x.k * x.F * x.e;
     }
   }
+  const auto dense = [&](const std::string& suffix, std::int64_t width) {
+    table["up" + suffix] = table["up_gradient" + suffix] = x.f * 2 * width * x.e;
+    table["act" + suffix] = table["act_gradient" + suffix] = x.f * width * x.e;
+  };
+  if (x.Fs > 0) {
+    dense(".shared", x.Fs);
+    table["out.shared"] = table["gradient.shared"] = x.f * x.E * x.e;
+  }
+  if (x.Fd > 0) dense(".dense", x.Fd);
   if (x.T > 1) {
     table["tensor_rows"] = 2 * x.T * x.l * x.E * x.e;
     table["tensor_part"] = x.T * x.l * x.E * x.e;
@@ -275,6 +287,35 @@ void add_states(Table& table, Letters x, const TensorSpec& tensor, std::int64_t 
   table["gradient_sum." + tensor.name] = 4 * (stage <= 1 ? count : slots * elements);
 }
 
+// What is dense beside experts.
+void add_dense(int corner, ModelSpec& model) {
+  if (corner % 3 > 0) model.shared_feed_forward = 64;
+  if (corner % 4 < 2) return;
+  model.kinds.resize(2, model.kinds.front());
+  model.kinds.front().name = "dense", model.kinds.back().name = "experts";
+  model.kinds.front().dense_feed_forward = 128;
+  model.layers = 4;
+  model.leading = {0, 0};
+  model.pattern = {1};
+}
+
+// The buffers of the device are those of the table.
+void expect_same(const Table& table, const Lowered& lowered, int corner) {
+  Table found;
+  for (const Buffer& buffer : lowered.schedule.schedule().buffers) {
+    if (buffer.category == Category::scalars || buffer.space == MemorySpace::host) continue;
+    if (buffer.name == "sum_workspace" || buffer.name.starts_with("stage_")) continue;
+    found[buffer.name] = buffer.slots * buffer.slot_bytes().value;
+  }
+  for (const auto& [name, bytes] : table) {
+    ASSERT_TRUE(found.contains(name)) << name << " of corner " << corner;
+    EXPECT_EQ(found.at(name), bytes) << name << " of corner " << corner;
+  }
+  for (const auto& [name, bytes] : found) {
+    EXPECT_TRUE(table.contains(name)) << "no formula for " << name << " of corner " << corner;
+  }
+}
+
 void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys = Keys::gathered,
                      std::int64_t tensor = 1, std::int64_t experts = 0) {
   const std::int64_t ranks = ring * tensor > 1 ? 4 : 1 << corner % 3;
@@ -283,6 +324,7 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys
   model.experts = experts;
   model.active_experts = experts / 2;
   model.bias = experts > 0 && corner % 2 == 1;
+  if (experts > 0) add_dense(corner, model);
   Problem problem = test::tiny_problem(model, ranks, 64);
   Strategy strategy = test::tiny_strategy(16);
   strategy.extent = extent;
@@ -318,10 +360,14 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys
   const bool q_outer = strategy.tiles.backward_order == BackwardOrder::q_outer;
   Table table = classes(x, layers, q_outer);
   add_working(table, x, layers.recompute == Recompute::keep_all, q_outer, keep);
-  for (const TensorSpec& one : layer_tensors(model)) {
-    const bool cut = one.name.starts_with("qkv.") || one.name.starts_with("up.") ||
-                     one.name.starts_with("down.") || one.name.starts_with("out.");
-    add_states(table, x, one, x.L, strategy, cut ? tensor : 1);
+  for (const LayerRun& run : layer_runs(model)) {
+    const bool leads = run.count < x.L && run.first == 0;
+    for (TensorSpec one : layer_tensors(run.model)) {
+      const bool cut = one.name.starts_with("qkv.") || one.name.starts_with("up.") ||
+                       one.name.starts_with("down.") || one.name.starts_with("out.");
+      if (leads) one.name += ".dense";
+      add_states(table, x, one, run.count, strategy, cut ? tensor : 1);
+    }
   }
   for (const TensorSpec& one : global_tensors(model)) {
     add_states(table, x, one, 1, strategy);
@@ -329,20 +375,7 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys
   table["tokens"] = table["labels"] = 4 * x.S / x.P;
   if (problem.documents) table["documents"] = 4 * x.S;
 
-  Table found;
-  const Lowered lowered = lower(problem, strategy);
-  for (const Buffer& buffer : lowered.schedule.schedule().buffers) {
-    if (buffer.category == Category::scalars || buffer.space == MemorySpace::host) continue;
-    if (buffer.name == "sum_workspace" || buffer.name.starts_with("stage_")) continue;
-    found[buffer.name] = buffer.slots * buffer.slot_bytes().value;
-  }
-  for (const auto& [name, bytes] : table) {
-    ASSERT_TRUE(found.contains(name)) << name << " of corner " << corner;
-    EXPECT_EQ(found.at(name), bytes) << name << " of corner " << corner;
-  }
-  for (const auto& [name, bytes] : found) {
-    EXPECT_TRUE(table.contains(name)) << "no formula for " << name << " of corner " << corner;
-  }
+  expect_same(table, lower(problem, strategy), corner);
 }
 
 TEST(Formulas, AreThoseOfTheDocumentWithExperts) {

@@ -112,7 +112,7 @@ TEST(States, StreamInTiles) {
   Strategy strategy = test::tiny_strategy(16);
   strategy.offload_states(true);
   Builder builder;
-  const States states(builder, problem, strategy);
+  States states(builder, problem, strategy);
   states.emit_blocks(builder);
   const Schedule& schedule = builder.finish();
   const auto block = std::find_if(schedule.blocks.begin(), schedule.blocks.end(),

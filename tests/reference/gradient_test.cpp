@@ -86,6 +86,15 @@ TEST(Gradient, Experts) {
     expect_true_gradients(model);
     model.sigmoid_router = true;
     expect_true_gradients(model);
+    model.expert_scale = 2.5;
+    model.shared_feed_forward = 3;
+    expect_true_gradients(model);
+    model.kinds.resize(2, model.kinds.front());
+    model.kinds.front().dense_feed_forward = 7;
+    model.kinds.front().name = "dense", model.kinds.back().name = "experts";
+    model.leading = {0};
+    model.pattern = {1};
+    expect_true_gradients(model);
   }
 }
 

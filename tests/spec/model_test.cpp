@@ -129,6 +129,10 @@ TEST(Model, HasExperts) {
   EXPECT_NE(check(model).front().message.find("sigmoid_router: expected false beside"),
             std::string::npos);
   model.balance_loss = 0, model.sigmoid_router = false;
+  model.expert_scale = 0;
+  EXPECT_NE(check(model).front().message.find("expert_scale: expected a positive"),
+            std::string::npos);
+  model.expert_scale = 1;
   model.post_norms = true;
   EXPECT_EQ(check(model).size(), 2U) << "beside experts, and beside biases";
   ModelSpec without = llama3(2, 256, 8, 512);
@@ -136,6 +140,46 @@ TEST(Model, HasExperts) {
   EXPECT_NE(check(without).front().message.find("without experts"), std::string::npos);
   without.balance_loss = 0, without.sigmoid_router = true;
   EXPECT_NE(check(without).front().message.find("without experts"), std::string::npos);
+  without.sigmoid_router = false, without.expert_scale = 2;
+  EXPECT_NE(check(without).front().message.find("expert_scale"), std::string::npos);
+  without.expert_scale = 1, without.shared_feed_forward = 8;
+  EXPECT_NE(check(without).front().message.find("shared_feed_forward"), std::string::npos);
+  without.shared_feed_forward = 0, without.kinds.front().dense_feed_forward = 8;
+  EXPECT_NE(check(without).front().message.find("dense_feed_forward"), std::string::npos);
+}
+
+TEST(Model, HasDenseLayersBeforeExperts) {
+  ModelSpec model = llama3(5, 256, 8, 512);
+  const std::int64_t expert = 3 * model.hidden * model.feed_forward;
+  const std::int64_t without = parameter_count(model) - 5 * expert;
+  model.experts = 8, model.active_experts = 2;
+  model.shared_feed_forward = 2 * model.feed_forward;
+  model.kinds.resize(2, model.kinds.front());
+  model.kinds[0].name = "dense", model.kinds[0].dense_feed_forward = 3 * model.feed_forward;
+  model.kinds[1].name = "experts";
+  model.leading = {0, 0};
+  model.pattern = {1};
+  EXPECT_TRUE(check(model).empty());
+  EXPECT_EQ(pattern_in_words(model),
+            "2 layers of dense, 3 of experts; a token takes 2 of 8 experts and what is shared");
+  const std::int64_t router = 8 * model.hidden;
+  EXPECT_EQ(parameter_count(model), without + 2 * 3 * expert + 3 * ((8 + 2) * expert + router));
+  EXPECT_EQ(active_parameter_count(model),
+            without + 2 * 3 * expert + 3 * ((2 + 2) * expert + router));
+  const std::vector<LayerRun> runs = layer_runs(model);
+  ASSERT_EQ(runs.size(), 2U);
+  EXPECT_EQ(runs[1].first, 2);
+  EXPECT_EQ(runs[1].count, 3);
+  EXPECT_EQ(model_tensors(model)[3].name, "layers.0.norm1.weight");
+  const ModelSpec one = one_layer(model);
+  EXPECT_FALSE(one.has_experts());
+  EXPECT_EQ(one.feed_forward, 3 * model.feed_forward);
+  model.pattern = {1, 0};
+  EXPECT_NE(check(model).front().message.find("follow each other"), std::string::npos);
+  model.leading.clear(), model.pattern = {0};
+  model.kinds.pop_back();
+  EXPECT_NE(check(model).front().message.find("expected a kind of layers that has them"),
+            std::string::npos);
 }
 
 TEST(Model, RefusesPatternsThatMeanNothing) {

@@ -25,6 +25,29 @@ struct Grid {
 constexpr std::array kGrids{Grid{1, 1}, Grid{2, 1}, Grid{4, 1},   Grid{2, 2},
                             Grid{3, 3}, Grid{4, 2}, Grid{4, 1, 2}};
 
+// What gpt-oss and GLM have, without another draw.
+void add_likenesses(const Grid& grid, Case& one) {
+  const Strategy& strategy = one.strategy;
+  ModelSpec& like = one.problem.model;
+  const std::int64_t experts = like.experts, active = like.active_experts;
+  like.joint_qk_norm = like.qk_norm && (experts + strategy.micro_batches) % 2 == 0;
+  like.bias = (experts + strategy.zero) % 2 == 0;
+  like.sinks = (active + strategy.zero) % 2 == 0;
+  if (grid.ranks % 2 == 0) like.activation = ActivationFamily::clamped_swiglu;
+  if ((experts + active + grid.ring) % 3 == 0) like.shared_feed_forward = 8;
+  if ((active + strategy.micro_batches) % 3 == 0) like.expert_scale = 2.5;
+  const std::int64_t dense = (experts + grid.ranks + strategy.zero) % 4;
+  if (dense == 1 || dense == 2) {
+    LayerKind first = like.kinds.front();
+    first.name = "dense";
+    first.dense_feed_forward = 20;
+    like.kinds.front().name = "experts";
+    like.kinds.insert(like.kinds.begin(), first);
+    like.leading.assign(static_cast<std::size_t>(dense), 0);
+    like.pattern = {1};
+  }
+}
+
 // One of everything, drawn; `check` may refuse it.
 Case draw(std::mt19937& random) {
   const auto below = [&](std::uint32_t n) { return static_cast<std::int64_t>(random() % n); };
@@ -81,14 +104,12 @@ Case draw(std::mt19937& random) {
     // The router's bias of one expert is a sum of terms that cancel.
     one.problem.model.sigmoid_router = experts > 1 && (experts + active) % 2 == 0;
   }
-  // As gpt-oss has them, without another draw.
-  ModelSpec& like = one.problem.model;
-  like.joint_qk_norm = like.qk_norm && (experts + strategy.micro_batches) % 2 == 0;
-  like.bias = (experts + strategy.zero) % 2 == 0;
-  like.sinks = (active + strategy.zero) % 2 == 0;
-  if (grid.ranks % 2 == 0) like.activation = ActivationFamily::clamped_swiglu;
-  one.name = fmt::format("experts{}_{}of_ranks{}_ring{}{}", experts, active, grid.ranks, grid.ring,
-                         like.bias ? "_bias" : "");
+  add_likenesses(grid, one);
+  const ModelSpec& like = one.problem.model;
+  one.name =
+      fmt::format("experts{}_{}of_ranks{}_ring{}{}{}{}", experts, active, grid.ranks, grid.ring,
+                  like.bias ? "_bias" : "", like.shared_feed_forward > 0 ? "_shared" : "",
+                  like.leading.empty() ? "" : "_dense");
   return one;
 }
 

@@ -147,6 +147,31 @@ TEST_F(StatedConstants, RoutersAreThoseOfTheProblem) {
   EXPECT_EQ(findings_after<Route>([](Route& op) { op.normalised = false; }), "S801");
   EXPECT_EQ(findings_after<Route>([](Route& op) { op.sigmoid = false, op.bias = {}; }), "S801");
   EXPECT_EQ(findings_after<RouteBackward>([](RouteBackward& op) { op.sigmoid = false; }), "S801");
+  EXPECT_EQ(findings_after<Route>([](Route& op) { op.scale = 2; }), "S801");
+  EXPECT_EQ(findings_after<RouteBackward>([](RouteBackward& op) { op.scale = 2; }), "S801");
+}
+
+// Blocks of dense layers that layers of experts call, and the reverse.
+TEST_F(StatedConstants, DenseLayersAreThoseOfTheProblem) {
+  model.experts = 4, model.active_experts = 2;
+  model.kinds.resize(2, model.kinds.front());
+  model.kinds.front().name = "dense", model.kinds.back().name = "experts";
+  model.kinds.front().dense_feed_forward = 20;
+  model.leading = {0};
+  model.pattern = {1};
+  const Case one = make_case(model, 2, 24, 8);
+  const Schedule schedule = lower(one.problem, one.strategy).schedule.schedule();
+  Stated stated = stated_by(one.problem, one.strategy);
+  EXPECT_EQ(codes(verify_stated(schedule, stated)), "");
+  std::swap(stated.kinds.front().experts, stated.kinds.back().experts);
+  const std::vector<Diagnostic> findings = verify_stated(schedule, stated);
+  const auto says = [&](const char* words) {
+    return std::any_of(findings.begin(), findings.end(), [&](const Diagnostic& found) {
+      return found.code == "S801" && found.message.find(words) != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(says("the block has no experts, and the problem says 4"));
+  EXPECT_TRUE(says("experts is 4, and the problem says 0"));
 }
 
 // The rows of a block whose queries are not normed, or twice.

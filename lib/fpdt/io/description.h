@@ -54,10 +54,12 @@ void describe_kinds(Self& model, Visitor& f) {
   std::vector<LayerKind> kinds = model.kinds;
   f.list("kinds", kinds, [](LayerKind& kind, auto& nested) {
     nested.required("name", kind.name);
+    nested.sparse("dense_feed_forward", kind.dense_feed_forward);
     describe(kind, nested);
   });
   std::vector<std::string> names;
   for (const LayerKind& kind : kinds) names.push_back(kind.name);
+  f.indices("leading", model.leading, names, false);
   f.indices("pattern", model.pattern, names);
   if constexpr (!std::is_const_v<Self>) model.kinds = std::move(kinds);
 }
@@ -76,6 +78,8 @@ void describe(Self& model, Visitor& f) {
   f.sparse("experts", model.experts);
   f.sparse("active_experts", model.active_experts);
   f.sparse("normalised_experts", model.normalised_experts, true);
+  f.sparse("expert_scale", model.expert_scale, 1);
+  f.sparse("shared_feed_forward", model.shared_feed_forward);
   f.sparse("sigmoid_router", model.sigmoid_router);
   f.sparse("balance_loss", model.balance_loss);
   f.required("vocabulary", model.vocabulary);

@@ -15,10 +15,10 @@
 namespace fpdt {
 namespace {
 
-constexpr std::array<std::string_view, 17> kTypes{
+constexpr std::array<std::string_view, 18> kTypes{
     "gpt2",  "gpt_neox",   "llama",  "mistral",     "qwen2",   "qwen3",
     "phi3",  "gemma2",     "gemma3", "gemma3_text", "mixtral", "qwen3_moe",
-    "olmoe", "minimax_m2", "olmo2",  "olmo3",       "gpt_oss"};
+    "olmoe", "minimax_m2", "olmo2",  "olmo3",       "gpt_oss", "glm4_moe"};
 
 // Model types that users will try, with the reason why they are refused.
 struct ForeignType {
@@ -69,74 +69,9 @@ LlamaDefaults llama_defaults(std::string_view type) {
   if (type == "qwen3_moe") return {6144, 151936, 4};
   if (type == "olmoe") return {2048, 50304};
   if (type == "minimax_m2") return {1536, 200064, 8, 128};
+  if (type == "glm4_moe") return {10944, 151552, 8};
   if (type == "olmo2" || type == "olmo3") return {11008, 50304};
   return {11008, 32000};
-}
-
-// transformers adds the loss that balances experts only where output_router_logits asks for it.
-void read_balance(ConfigReader& config, ModelSpec& model, double standard = 0.001) {
-  const double balance = config.value("router_aux_loss_coef", standard);
-  if (config.value("output_router_logits", false)) model.balance_loss = balance;
-}
-
-// The router of MiniMax-M2, and what it has not, though configs of MiniMax have keys for it.
-void read_sigmoid_router(ConfigReader& config, ModelSpec& model) {
-  model.sigmoid_router = true;
-  if (model.balance_loss > 0) {
-    config.refuse("output_router_logits", "a loss that balances sigmoids is not supported");
-  }
-  if (config.value("scoring_func", std::string("sigmoid")) != "sigmoid") {
-    config.refuse("scoring_func", "expected sigmoid");
-  }
-  if (config.value("qk_norm_type", std::string("per_layer")) != "per_layer") {
-    config.refuse("qk_norm_type", "expected per_layer");
-  }
-  config.require("use_routing_bias", true, true);
-  config.require("use_qk_norm", true, true);
-  if (config.value("shared_intermediate_size", std::int64_t{0}) != 0) {
-    config.refuse("shared_intermediate_size", "shared experts are not supported, expected 0");
-  }
-  const Node* types = config.find("attn_type_list");
-  if (types == nullptr || types->kind == NodeKind::null) return;
-  if (types->kind != NodeKind::list ||
-      std::any_of(types->items.begin(), types->items.end(),
-                  [](const Node& type) { return type.text != "1"; })) {
-    config.refuse("attn_type_list",
-                  "linear attention is not supported, expected a 1 for each layer");
-  }
-}
-
-// The experts of Mixtral, Qwen, OLMoE and MiniMax, in all layers.
-void read_experts(ConfigReader& config, std::string_view type, ModelSpec& model) {
-  const bool qwen = type == "qwen3_moe", mixtral = type == "mixtral";
-  const bool minimax = type == "minimax_m2";
-  const auto standard = std::int64_t{qwen ? 128 : mixtral ? 8 : minimax ? 256 : 64};
-  // Both names are in use; where both are given, they agree.
-  model.experts = config.has("num_experts") ? config.value("num_experts", standard)
-                                            : config.size("num_local_experts", standard);
-  if (config.value("num_local_experts", model.experts) != model.experts) {
-    config.refuse("num_local_experts", "disagrees with num_experts");
-  }
-  model.active_experts = config.size("num_experts_per_tok", std::int64_t{mixtral ? 2 : 8});
-  read_balance(config, model, type == "olmoe" ? 0.01 : 0.001);
-  if (minimax) read_sigmoid_router(config, model);
-  if (mixtral || minimax) {
-    if (config.value("router_jitter_noise", 0.0) != 0) {
-      config.refuse("router_jitter_noise", "expected 0");
-    }
-    return;
-  }
-  model.normalised_experts = config.value("norm_topk_prob", false);
-  if (!qwen) return;
-  model.feed_forward = config.size("moe_intermediate_size", std::int64_t{768});
-  config.require("use_sliding_window", false, false);
-  if (config.value("decoder_sparse_step", std::int64_t{1}) != 1) {
-    config.refuse("decoder_sparse_step", "layers without experts are not supported, expected 1");
-  }
-  const Node* dense = config.find("mlp_only_layers");
-  if (dense != nullptr && (dense->kind != NodeKind::list || !dense->items.empty())) {
-    config.refuse("mlp_only_layers", "layers without experts are not supported, expected none");
-  }
 }
 
 // Weights may be of fewer bits, which the reader of weights decodes.
@@ -225,14 +160,29 @@ void read_olmo3_kinds(ConfigReader& config, ModelSpec& model) {
   for (LayerKind& kind : model.kinds) kind.rotary = kind.window > 0 ? local : *full;
 }
 
+// One embedding for all layers.
+void read_rotary_of_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
+  const bool minimax = type == "minimax_m2", glm = type == "glm4_moe";
+  RotaryKeys keys{.standard_theta = type == "mixtral" ? 1e6 : minimax ? 5e6 : 1e4};
+  if (minimax && config.has("rotary_dim")) {
+    keys.standard_fraction = static_cast<double>(config.value("rotary_dim", model.head_dim)) /
+                             static_cast<double>(std::max<std::int64_t>(1, model.head_dim));
+  }
+  if (glm) keys.standard_fraction = 0.5;
+  model.kinds.front().rotary = read_rotary(config, keys);
+  if (type != "phi3" && !minimax && !glm && model.kinds.front().rotary.fraction != 1) {
+    config.refuse("partial_rotary_factor", fmt::format("{} turns whole heads, expected 1", type));
+  }
+}
+
 // llama, mistral, phi3, qwen2, qwen3 and olmo2 differ only in defaults, biases, norms, windows and
-// names, olmo3 in kinds of layers besides; mixtral, qwen3_moe, olmoe and minimax_m2 have experts
-// besides.
+// names, olmo3 in kinds of layers besides; mixtral, qwen3_moe, olmoe, minimax_m2 and glm4_moe have
+// experts besides.
 void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   const LlamaDefaults standard = llama_defaults(type);
   const bool phi = type == "phi3", mixtral = type == "mixtral", qwen_moe = type == "qwen3_moe";
   const bool olmoe = type == "olmoe", olmo3 = type == "olmo3", olmo = olmo3 || type == "olmo2";
-  const bool minimax = type == "minimax_m2";
+  const bool minimax = type == "minimax_m2", glm = type == "glm4_moe";
   model.family = phi ? Family::phi : Family::llama;
   model.hidden = config.size("hidden_size", std::int64_t{phi || minimax      ? 3072
                                                          : qwen_moe || olmoe ? 2048
@@ -240,8 +190,12 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   model.layers = config.size("num_hidden_layers", std::int64_t{qwen_moe  ? 24
                                                                : olmoe   ? 16
                                                                : minimax ? 62
+                                                               : glm     ? 46
                                                                          : 32});
-  model.heads = config.size("num_attention_heads", std::int64_t{olmoe ? 16 : minimax ? 48 : 32});
+  model.heads = config.size("num_attention_heads", std::int64_t{olmoe     ? 16
+                                                                : minimax ? 48
+                                                                : glm     ? 96
+                                                                          : 32});
   // An explicit null means as many KV heads as heads; an absent key means the class default.
   const bool absent = !config.has("num_key_value_heads");
   const std::int64_t kv_heads = absent && standard.kv_heads > 0 ? standard.kv_heads : model.heads;
@@ -253,25 +207,17 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   model.feed_forward = config.size("intermediate_size", standard.feed_forward);
   model.vocabulary = config.size("vocab_size", standard.vocabulary);
   model.norm = NormFamily::rms;
-  model.norm_epsilon = config.value("rms_norm_eps", phi || mixtral || olmoe || olmo ? 1e-5 : 1e-6);
+  model.norm_epsilon =
+      config.value("rms_norm_eps", phi || mixtral || olmoe || olmo || glm ? 1e-5 : 1e-6);
   model.joint_qk_norm = olmoe || olmo || minimax;
-  model.qk_norm = model.joint_qk_norm || type.starts_with("qwen3");
+  model.qk_norm = model.joint_qk_norm || type.starts_with("qwen3") ||
+                  (glm && config.value("use_qk_norm", false));
   model.pre_norms = !olmo;
   model.post_norms = olmo;
   model.activation = ActivationFamily::swiglu;
   check_activation(config, "hidden_act", config.value("hidden_act", std::string("silu")), "silu");
   model.tied_embeddings = config.size("tie_word_embeddings", false);
-  if (!olmo3) {
-    RotaryKeys keys{.standard_theta = mixtral ? 1e6 : minimax ? 5e6 : 1e4};
-    if (minimax && config.has("rotary_dim")) {
-      keys.standard_fraction = static_cast<double>(config.value("rotary_dim", model.head_dim)) /
-                               static_cast<double>(std::max<std::int64_t>(1, model.head_dim));
-    }
-    model.kinds.front().rotary = read_rotary(config, keys);
-  }
-  if (!phi && !olmo3 && !minimax && model.kinds.front().rotary.fraction != 1) {
-    config.refuse("partial_rotary_factor", fmt::format("{} turns whole heads, expected 1", type));
-  }
+  if (!olmo3) read_rotary_of_llama(config, type, model);
   config.dropout("attention_dropout", 0);
   if (phi) {
     config.dropout("resid_pdrop", 0);
@@ -281,7 +227,7 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
       config.refuse("rope_scaling", "transformers takes the yarn of phi3 for longrope");
     }
   }
-  model.qkv_bias = type == "qwen2";
+  model.qkv_bias = type == "qwen2" || (glm && config.value("attention_bias", false));
   if (config.value("attention_bias", model.qkv_bias) != model.qkv_bias) {
     config.refuse("attention_bias",
                   fmt::format("only {} is supported: a bias of the output projection requires "
@@ -296,6 +242,7 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   }
   if (mixtral || qwen_moe || olmoe || minimax) read_experts(config, type, model);
   read_quantization(config, "fp8");
+  if (glm) return read_glm_experts(config, model);
   olmo3 ? read_olmo3_kinds(config, model) : read_windows(config, type, model);
 }
 

@@ -2,7 +2,7 @@
 //
 // A key with a meaning is honoured or refused, never skipped: ignoring rope_scaling would silently
 // train a different model. Families: llama, mistral, qwen2, qwen3, phi3, gemma2, gemma3, mixtral,
-// qwen3_moe, olmoe, minimax_m2, olmo2, olmo3, gpt_oss, gpt2, gpt_neox.
+// qwen3_moe, olmoe, minimax_m2, glm4_moe, olmo2, olmo3, gpt_oss, gpt2, gpt_neox.
 #pragma once
 
 #include <string>
@@ -23,6 +23,7 @@ enum class HfFamily : std::uint8_t {
   qwen3_moe,
   olmoe,
   minimax_m2,
+  glm4_moe,
   olmo2,
   olmo3,
   gpt_oss,

@@ -1,4 +1,4 @@
-// Finds the Hugging Face family of a model, and prints its config.json.
+// Prints the config.json of a model.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -8,142 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "fpdt/io/hf_config.h"
+#include "fpdt/io/hf_family.h"
 #include "fpdt/io/hf_reader.h"
 
 namespace fpdt {
 namespace {
-
-// Whether layers differ in nothing but whether they see all tokens or one window.
-bool has_one_window(const ModelSpec& model) {
-  const LayerKind& first = model.kinds.front();
-  if (model.kinds.size() == 1) return true;
-  return model.kinds.size() == 2 && model.kinds.back().rotary == first.rotary &&
-         (first.window == 0 || model.kinds.back().window == 0);
-}
-
-// Of layers that see one, or 0.
-std::int64_t window_of(const ModelSpec& model) {
-  return std::max(model.kinds.front().window, model.kinds.back().window);
-}
-
-// Without what only Gemma has, and without sinks.
-bool is_plain(const ModelSpec& model) {
-  return model.family != Family::gemma && !model.post_norms && !model.sinks &&
-         model.attention_scale == 0 && model.attention_cap == 0 && model.logits_cap == 0 &&
-         model.embedding_scale == 1;
-}
-
-// Norms all heads of queries together, as many columns as the stream has.
-bool is_olmoe(const ModelSpec& model) {
-  return model.has_experts() && model.joint_qk_norm && model.q_width() == model.hidden &&
-         model.kinds.size() == 1 && model.kinds.front().window == 0;
-}
-
-// Routes by sigmoids, and norms all heads of queries together.
-bool is_minimax(const ModelSpec& model) {
-  return model.family == Family::llama && is_plain(model) && model.pre_norms &&
-         model.norm == NormFamily::rms && model.activation == ActivationFamily::swiglu &&
-         model.has_experts() && model.sigmoid_router && model.normalised_experts &&
-         model.joint_qk_norm && !model.bias && !model.qkv_bias && model.learned_positions == 0 &&
-         model.kinds.size() == 1 && model.kinds.front().window == 0;
-}
-
-bool is_longrope(const RotarySpec& rotary) { return rotary.scaling == RotaryScaling::longrope; }
-
-// Norms outputs alone, and all heads together. Layers with a window have plain frequencies, whose
-// base a config cannot say for all versions of transformers.
-bool is_olmo(const ModelSpec& model) {
-  const LayerKind &first = model.kinds.front(), &last = model.kinds.back();
-  const bool one_kind = model.kinds.size() == 1;
-  const bool window_beside_full =
-      model.kinds.size() == 2 && (first.window == 0) != (last.window == 0);
-  for (const LayerKind& kind : model.kinds) {
-    const RotarySpec& rotary = kind.rotary;
-    if (rotary.fraction != 1 || is_longrope(rotary)) return false;
-    if (kind.window > 0 && (rotary.factor != 1 || rotary.magnitude != 1)) return false;
-    if (window_of(model) > 0 && rotary.theta != kOlmo3Theta) return false;
-  }
-  return model.family == Family::llama && !model.pre_norms && model.post_norms &&
-         model.joint_qk_norm && !model.has_experts() && (one_kind || window_beside_full) &&
-         model.norm == NormFamily::rms && model.activation == ActivationFamily::swiglu &&
-         !model.qkv_bias && !model.sinks && model.attention_scale == 0 &&
-         model.attention_cap == 0 && model.logits_cap == 0 && model.embedding_scale == 1 &&
-         model.learned_positions == 0;
-}
-
-// Mistral has windows in all layers, Qwen in some as well.
-bool is_llama(const ModelSpec& model) {
-  const bool mixes = model.qk_norm || model.qkv_bias;
-  return is_plain(model) && has_one_window(model) && (model.kinds.size() == 1 || mixes) &&
-         model.norm == NormFamily::rms && model.activation == ActivationFamily::swiglu &&
-         !model.bias && !model.sigmoid_router && !model.parallel_residual &&
-         !(model.qk_norm && model.qkv_bias) && model.joint_qk_norm == is_olmoe(model) &&
-         model.learned_positions == 0 &&
-         (model.family == Family::phi || model.kinds.front().rotary.fraction == 1);
-}
-
-// All layers have experts. Mixtral divides their weights by the sum of those taken.
-bool is_mixtral(const ModelSpec& model) {
-  return model.has_experts() && !model.qk_norm && !model.qkv_bias && model.normalised_experts &&
-         model.kinds.size() == 1;
-}
-bool is_qwen_moe(const ModelSpec& model) {
-  return model.has_experts() && model.qk_norm && !model.joint_qk_norm && model.kinds.size() == 1 &&
-         model.kinds.front().window == 0;
-}
-
-// Experts with biases, of a clamped activation, in layers whose attention has sinks.
-bool is_gpt_oss(const ModelSpec& model) {
-  return model.family == Family::llama && has_one_window(model) && window_of(model) > 0 &&
-         model.norm == NormFamily::rms && model.activation == ActivationFamily::clamped_swiglu &&
-         model.has_experts() && model.normalised_experts && !model.sigmoid_router && model.sinks &&
-         model.bias && model.qkv_bias && !model.qk_norm && model.attention_scale == 0 &&
-         model.attention_cap == 0 && model.logits_cap == 0 && model.embedding_scale == 1 &&
-         model.learned_positions == 0 && model.kinds.front().rotary.fraction == 1;
-}
-
-bool is_yarn(const RotarySpec& rotary) {
-  return rotary.scaling == RotaryScaling::yarn || rotary.scaling == RotaryScaling::yarn_exact;
-}
-
-// Phi stores the projections of Llama side by side. transformers takes its yarn for longrope.
-bool is_phi(const ModelSpec& model) {
-  const RotarySpec& rotary = model.kinds.front().rotary;
-  const bool magnified = rotary.magnitude != 1 && !is_longrope(rotary);
-  if (magnified || (rotary.factor != 1 && is_yarn(rotary))) return false;
-  return model.family == Family::phi && model.kinds.size() == 1 && !model.qk_norm &&
-         !model.qkv_bias && model.head_dim * model.heads == model.hidden;
-}
-
-// The root of the hidden size multiplies embeddings. In Gemma 3 layers with a window have plain
-// frequencies; in Gemma 2 all layers have the same.
-bool is_gemma(const ModelSpec& model) {
-  const double scale = std::sqrt(static_cast<double>(model.hidden));
-  const double scalar = 1 / (model.score_scale() * model.score_scale());  // its key is an integer
-  std::int64_t windows = 0;
-  for (const LayerKind& kind : model.kinds) {
-    if (kind.rotary.fraction != 1 || is_longrope(kind.rotary)) return false;
-    if (kind.window == 0) continue;
-    ++windows;
-    if (!model.qk_norm) continue;
-    if (kind.rotary.factor != 1 || kind.rotary.magnitude != 1) return false;
-  }
-  const bool capped = model.attention_cap > 0 || model.logits_cap > 0;
-  if (model.qk_norm ? capped : !has_one_window(model)) return false;
-  return model.family == Family::gemma && model.kinds.size() <= 2 && windows == 1 &&
-         model.norm == NormFamily::rms && model.activation == ActivationFamily::geglu_tanh &&
-         model.pre_norms && model.post_norms && !model.sinks && !model.qkv_bias && !model.bias &&
-         !model.parallel_residual && model.learned_positions == 0 &&
-         std::abs(model.embedding_scale - scale) < 1e-9 * scale &&
-         std::abs(scalar - std::round(scalar)) < 1e-9 * scalar;
-}
-
-// The properties that gpt2 and gpt_neox share.
-bool is_gpt(const ModelSpec& model) {
-  return is_plain(model) && model.kinds.size() == 1 && model.kinds.front().window == 0 &&
-         model.norm == NormFamily::layer && !model.is_gated() && model.bias && model.qkv_bias &&
-         !model.qk_norm && model.kv_heads == model.heads && model.q_width() == model.hidden;
-}
 
 // Its keys keep the order in which they are added.
 using Config = nlohmann::ordered_json;
@@ -158,18 +27,6 @@ std::optional<std::int64_t> longrope_positions(const RotarySpec& rotary) {
   const double found = longrope_magnitude(positions / original, rotary.original_positions);
   if (!(positions < 0x1p53) || std::abs(found - rotary.magnitude) > 1e-12) return std::nullopt;
   return static_cast<std::int64_t>(positions);
-}
-
-// Among the scalings that transformers knows, only yarn and longrope have a magnitude. With a
-// factor of 1 the others differ in nothing else.
-void require_magnitude(const ModelSpec& model, const RotarySpec& rotary) {
-  if (rotary.fraction == 0 || rotary.magnitude == 1 || rotary.factor == 1 || is_yarn(rotary)) {
-    return;  // longrope's factor is 1
-  }
-  throw InputError(
-      fmt::format("model {}: rotary.magnitude {} beside scaling {} with factor {}: no Hugging Face "
-                  "family computes that; expected magnitude 1, factor 1 or scaling yarn",
-                  model.name, rotary.magnitude, word(rotary.scaling), rotary.factor));
 }
 
 // As few keys as transformers took from Phi 3 at first: others stand beside them.
@@ -249,9 +106,9 @@ void add_balance(Config& config, const ModelSpec& model) {
   config["output_router_logits"] = true;
 }
 
-void add_experts(Config& config, const ModelSpec& model) {
+void add_experts(Config& config, const ModelSpec& model, HfFamily family) {
   add_balance(config, model);
-  if (is_minimax(model)) {
+  if (family == HfFamily::minimax_m2) {
     config["num_local_experts"] = model.experts;
     config["rotary_dim"] = model.rotary_dim(model.kinds.front());
     config["scoring_func"] = "sigmoid";
@@ -259,31 +116,57 @@ void add_experts(Config& config, const ModelSpec& model) {
     config["qk_norm_type"] = "per_layer";
     return;
   }
-  if (is_mixtral(model)) {
+  if (family == HfFamily::mixtral) {
     config["num_local_experts"] = model.experts;
     const std::int64_t window = model.kinds.front().window;
     config["sliding_window"] = window > 0 ? Config(window) : Config(nullptr);
     return;
   }
   config["num_experts"] = model.experts;
-  if (is_qwen_moe(model)) config["moe_intermediate_size"] = model.feed_forward;
+  const bool qwen = family == HfFamily::qwen3_moe;
+  if (qwen) config["moe_intermediate_size"] = model.feed_forward;
   config["norm_topk_prob"] = model.normalised_experts;
-  if (is_olmoe(model)) return;
+  if (!qwen) return;
   config["decoder_sparse_step"] = 1;
   config["mlp_only_layers"] = Config::array();
   config["use_sliding_window"] = false;
 }
 
-Config llama_config(const ModelSpec& model) {
-  const bool windows = window_of(model) > 0;
-  const auto [type, name] = is_minimax(model)    ? std::pair("minimax_m2", "MiniMaxM2")
-                            : is_mixtral(model)  ? std::pair("mixtral", "Mixtral")
-                            : is_qwen_moe(model) ? std::pair("qwen3_moe", "Qwen3Moe")
-                            : is_olmoe(model)    ? std::pair("olmoe", "Olmoe")
-                            : model.qk_norm      ? std::pair("qwen3", "Qwen3")
-                            : model.qkv_bias     ? std::pair("qwen2", "Qwen2")
-                            : windows            ? std::pair("mistral", "Mistral")
-                                                 : std::pair("llama", "Llama");
+Config glm_config(const ModelSpec& model) {
+  const LayerKind& first = model.kinds.front();
+  Config config = common_config(model, "glm4_moe", "Glm4Moe");
+  const bool leads = first.dense_feed_forward > 0;
+  config["intermediate_size"] = leads ? first.dense_feed_forward : model.feed_forward;
+  config["moe_intermediate_size"] = model.feed_forward;
+  config["n_routed_experts"] = model.experts;
+  config["num_experts_per_tok"] = model.active_experts;
+  config["n_shared_experts"] = model.shared_feed_forward / model.feed_forward;
+  config["first_k_dense_replace"] = std::count(model.leading.begin(), model.leading.end(), 0);
+  config["norm_topk_prob"] = model.normalised_experts;
+  config["routed_scaling_factor"] = model.expert_scale;
+  config["n_group"] = config["topk_group"] = 1;
+  config["attention_bias"] = model.qkv_bias;
+  config["use_qk_norm"] = model.qk_norm;
+  config["num_nextn_predict_layers"] = 0;
+  config["partial_rotary_factor"] = first.rotary.fraction;
+  config["rope_theta"] = first.rotary.theta;
+  add_scaling(config, first.rotary);
+  return config;
+}
+
+// The model type and the name of the class.
+std::pair<const char*, const char*> llama_names(const ModelSpec& model, HfFamily family) {
+  if (family == HfFamily::minimax_m2) return {"minimax_m2", "MiniMaxM2"};
+  if (family == HfFamily::mixtral) return {"mixtral", "Mixtral"};
+  if (family == HfFamily::qwen3_moe) return {"qwen3_moe", "Qwen3Moe"};
+  if (family == HfFamily::olmoe) return {"olmoe", "Olmoe"};
+  if (model.qk_norm) return {"qwen3", "Qwen3"};
+  if (model.qkv_bias) return {"qwen2", "Qwen2"};
+  return window_of(model) > 0 ? std::pair("mistral", "Mistral") : std::pair("llama", "Llama");
+}
+
+Config llama_config(const ModelSpec& model, HfFamily family) {
+  const auto [type, name] = llama_names(model, family);
   Config config = common_config(model, type, name);
   config["rope_theta"] = model.kinds.front().rotary.theta;
   add_scaling(config, model.kinds.front().rotary);
@@ -291,7 +174,7 @@ Config llama_config(const ModelSpec& model) {
   if (llama || model.qk_norm) config["attention_bias"] = false;
   if (llama) config["mlp_bias"] = false;
   if (model.has_experts()) {
-    add_experts(config, model);
+    add_experts(config, model, family);
   } else {
     add_windows(config, model, type);
   }
@@ -397,13 +280,16 @@ Config gpt_neox_config(const ModelSpec& model) {
 }
 
 Config family_config(const ModelSpec& model) {
-  switch (hf_family(model)) {
+  const HfFamily family = hf_family(model);
+  switch (family) {
     case HfFamily::llama:
     case HfFamily::mixtral:
     case HfFamily::qwen3_moe:
     case HfFamily::olmoe:
     case HfFamily::minimax_m2:
-      return llama_config(model);
+      return llama_config(model, family);
+    case HfFamily::glm4_moe:
+      return glm_config(model);
     case HfFamily::gpt_oss:
       return gpt_oss_config(model);
     case HfFamily::phi3:
@@ -423,41 +309,6 @@ Config family_config(const ModelSpec& model) {
 }
 
 }  // namespace
-
-HfFamily hf_family(const ModelSpec& model) {
-  for (const LayerKind& kind : model.kinds) require_magnitude(model, kind.rotary);
-  if (is_llama(model) && model.family == Family::llama) {
-    if (!model.has_experts()) return HfFamily::llama;
-    if (is_mixtral(model)) return HfFamily::mixtral;
-    if (is_qwen_moe(model)) return HfFamily::qwen3_moe;
-    if (is_olmoe(model)) return HfFamily::olmoe;
-  }
-  if (is_minimax(model)) return HfFamily::minimax_m2;
-  if (is_olmo(model)) return window_of(model) > 0 ? HfFamily::olmo3 : HfFamily::olmo2;
-  if (is_gpt_oss(model)) return HfFamily::gpt_oss;
-  if (is_llama(model) && is_phi(model) && !model.has_experts()) return HfFamily::phi3;
-  if (is_gemma(model) && !model.has_experts() && !model.joint_qk_norm)
-    return model.qk_norm ? HfFamily::gemma3 : HfFamily::gemma2;
-  if (is_gpt(model) && model.learned_positions > 0 && model.kinds.front().rotary.fraction == 0 &&
-      !model.parallel_residual) {
-    return HfFamily::gpt2;
-  }
-  if (is_gpt(model) && model.learned_positions == 0 && model.kinds.front().rotary.fraction > 0) {
-    return HfFamily::gpt_neox;
-  }
-  throw InputError(fmt::format(
-      "model {}: no Hugging Face family computes the same; known are llama, mistral, phi3, qwen2 "
-      "and qwen3 (rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), mixtral "
-      "(with experts of normalised weights, no norms of heads), qwen3_moe (with experts, norms of "
-      "heads, no windows), olmoe (with experts, joint norms of heads as wide as the stream), "
-      "minimax_m2 (with experts, joint norms of heads, sigmoid_router), olmo2 and olmo3 (joint "
-      "norms of heads, norms of outputs alone, windows with plain rotary), "
-      "gpt_oss "
-      "(sinks, windows, experts of normalised weights, clamped_swiglu, biases), gemma2 and gemma3 "
-      "(windows, geglu_tanh, post norms, scaled embeddings, soft caps or norms of heads), gpt2 "
-      "(layer norm, gelu, biases, learned positions), gpt_neox (layer norm, gelu, biases, rotary)",
-      model.name));
-}
 
 std::string hf_config_json(const ModelSpec& model) {
   Config config = family_config(model);

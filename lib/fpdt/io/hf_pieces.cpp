@@ -42,7 +42,7 @@ struct NameRow {
 };
 // Names of tensors with the same contents, except that GPT-2 transposes (Conv1D); llama splits qkv
 // and up.
-constexpr std::array<NameRow, 15> kNames{{
+constexpr std::array<NameRow, 17> kNames{{
     {"embed", "model.embed_tokens", "transformer.wte", "gpt_neox.embed_in"},
     {"positions", "", "transformer.wpe", ""},
     {"final_norm", "model.norm", "transformer.ln_f", "gpt_neox.final_layer_norm"},
@@ -62,6 +62,8 @@ constexpr std::array<NameRow, 15> kNames{{
     {"selection", "model.layers.{}.mlp.e_score_correction_bias", "", ""},
     {"up", "model.layers.{}.mlp", "transformer.h.{}.mlp.c_fc",
      "gpt_neox.layers.{}.mlp.dense_h_to_4h"},
+    {"shared_up", "model.layers.{}.mlp.shared_experts", "", ""},
+    {"shared_down", "model.layers.{}.mlp.shared_experts.down_proj", "", ""},
     {"down", "model.layers.{}.mlp.down_proj", "transformer.h.{}.mlp.c_proj",
      "gpt_neox.layers.{}.mlp.dense_4h_to_h"},
 }};
@@ -100,6 +102,9 @@ std::string hf_name(HfFamily family, const TensorName& name) {
     return fmt::format("model.layers.{}.block_sparse_moe.{}", name.layer,
                        name.part == "router" ? "gate" : "e_score_correction_bias");
   }
+  if (family == HfFamily::glm4_moe && name.part == "selection") {
+    return fmt::format("model.layers.{}.mlp.gate.e_score_correction_bias", name.layer);
+  }
   for (const NameRow& row : kNames) {
     if (row.part != name.part) continue;
     const std::string_view pattern = family == HfFamily::gpt2       ? row.gpt2
@@ -113,7 +118,8 @@ std::string hf_name(HfFamily family, const TensorName& name) {
 
 std::vector<std::int64_t> shape_of(const ModelSpec& model, const TensorName& of) {
   const std::vector<TensorSpec> tensors =
-      of.layer < 0 ? global_tensors(model) : layer_tensors(model);
+      of.layer < 0 ? global_tensors(model)
+                   : layer_tensors(with_layers_of(model, model.kind_of(of.layer)));
   const std::string name = fmt::format("{}.{}", of.part, of.kind);
   const auto found = std::find_if(tensors.begin(), tensors.end(),
                                   [&](const TensorSpec& tensor) { return tensor.name == name; });
@@ -231,20 +237,11 @@ std::vector<HfPiece> interleaved(const ModelSpec& model, const std::string& name
 
 }  // namespace
 
-std::vector<TensorSpec> model_tensors(const ModelSpec& model) {
-  std::vector<TensorSpec> tensors = global_tensors(model);
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-    for (TensorSpec& tensor : layer_tensors(model)) {
-      tensor.name = layer_tensor_name(layer, tensor.name);
-      tensors.push_back(std::move(tensor));
-    }
-  }
-  return tensors;
-}
-
-std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor, HfExperts experts) {
-  const HfFamily family = hf_family(model);
+std::vector<HfPiece> hf_pieces(const ModelSpec& all, std::string_view tensor, HfExperts experts) {
+  const HfFamily family = hf_family(all);
   const TensorName name = split_name(tensor);
+  const bool of_layer = name.layer >= 0;
+  const ModelSpec model = of_layer ? with_layers_of(all, all.kind_of(name.layer)) : all;
   const std::vector<std::int64_t> shape = shape_of(model, name);
   const bool merged = experts == HfExperts::merged && is_mixtral(family);
   // Merged, the experts of Mixtral have the names of the others.
@@ -261,15 +258,15 @@ std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor, 
   if (name.part == "sinks" || name.part == "selection")
     return {whole_piece(parent, shape, 0, shape[0])};
   const bool splits =
-      family == HfFamily::llama || is_gemma(family) || is_olmo(family) || model.has_experts();
+      family == HfFamily::llama || is_gemma(family) || is_olmo(family) || all.has_experts();
   if (splits && name.part == "qkv") {
     return stacked(
         parent, name.kind, shape,
         {{"q_proj", model.q_width()}, {"k_proj", model.kv_width()}, {"v_proj", model.kv_width()}});
   }
-  if (splits && name.part == "up") {
-    return stacked(parent, name.kind, shape,
-                   {{"gate_proj", model.feed_forward}, {"up_proj", model.feed_forward}});
+  if (splits && (name.part == "up" || name.part == "shared_up")) {
+    const std::int64_t width = model.dense_width();
+    return stacked(parent, name.kind, shape, {{"gate_proj", width}, {"up_proj", width}});
   }
   if (family == HfFamily::gpt_neox && name.part == "qkv") return interleaved(model, whole, shape);
   const bool is_conv = family == HfFamily::gpt2 && name.layer >= 0 && shape.size() == 2;

@@ -87,4 +87,12 @@ void read_windows(ConfigReader& config, std::string_view type, ModelSpec& model)
 bool read_periodic_windows(ConfigReader& config, std::int64_t standard, std::int64_t each,
                            ModelSpec& model);
 
+// transformers adds the loss that balances experts only where output_router_logits asks for it.
+void read_balance(ConfigReader& config, ModelSpec& model, double standard = 0.001);
+// The experts of Mixtral, Qwen, OLMoE and MiniMax, in all layers.
+void read_experts(ConfigReader& config, std::string_view type, ModelSpec& model);
+// The layers of GLM after the first dense ones: experts of a width of their own, chosen by sigmoids
+// among all of them, and what is shared. Precondition: the model has rotary frequencies.
+void read_glm_experts(ConfigReader& config, ModelSpec& model);
+
 }  // namespace fpdt

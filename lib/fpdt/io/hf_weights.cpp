@@ -82,7 +82,9 @@ HfWeights::HfWeights(SafetensorsSet tensors, const ModelSpec& model)
     prefix_ = kTextPrefix;
     stored_prefix_ = of_text;
   }
-  if (any_has("model.layers.0.mlp.experts.gate_up_proj")) experts_ = HfExperts::merged;
+  const std::string merged =
+      fmt::format("model.layers.{}.mlp.experts.gate_up_proj", model.layers - 1);
+  if (any_has(merged)) experts_ = HfExperts::merged;
   std::vector<Diagnostic> findings;
   const auto wrong = [&](const std::string& name, std::string what) {
     findings.push_back({"T103", fmt::format("{}: {}", tensors_.path(), name), std::move(what)});
@@ -123,7 +125,8 @@ HfWeights::HfWeights(SafetensorsSet tensors, const ModelSpec& model)
   for (const std::string& name : names) {
     const bool tied_copy = model.tied_embeddings && is_head(name);
     const bool of_images = prefix_ == kTextPrefix && is_of_images(name);
-    const bool predicts = family == HfFamily::minimax_m2 && is_of_later_layer(model, name);
+    const bool predicts = (family == HfFamily::minimax_m2 || family == HfFamily::glm4_moe) &&
+                          is_of_later_layer(model, name);
     if (known.contains(name) || tied_copy || of_images || predicts || is_constant_buffer(name)) {
       continue;
     }

@@ -50,9 +50,6 @@ bool in_order(const std::vector<HfPiece>& pieces);
 // One piece of each Hugging Face tensor, in order of first use.
 std::vector<const HfPiece*> distinct(const std::vector<HfPiece>& pieces);
 
-// Every tensor of the model with its full name, globals first, then layer by layer.
-std::vector<TensorSpec> model_tensors(const ModelSpec& model);
-
 class HfWeights {
  public:
   // InputError lists missing, unexpected and mis-shaped tensors. Of a Gemma 3 for images and text,

@@ -44,7 +44,8 @@ class JsonPrinter {
     entry(key, fmt::format("[{}]", fmt::join(values, ",")));
   }
   void indices(std::string_view key, const std::vector<std::int64_t>& values,
-               const std::vector<std::string>& names) {
+               const std::vector<std::string>& names, bool required = true) {
+    if (values.empty() && !required) return;
     std::string items;
     for (const std::int64_t value : values) {
       items.append(items.empty() ? "" : ",")
@@ -182,7 +183,15 @@ Stated stated_by(const Problem& problem, const Strategy& strategy) {
                      {model.rotary_dim(kind), rotary.theta, rotary.factor,
                       rotary.low_frequency_factor, rotary.high_frequency_factor,
                       rotary.original_positions, same_word<ScalingKind>(rotary.scaling),
-                      rotary.magnitude, rotary.pair_factors(problem.seq_len)}});
+                      rotary.magnitude, rotary.pair_factors(problem.seq_len)},
+                     kind.dense_feed_forward > 0 ? 0 : model.experts});
+  }
+  std::vector<std::int64_t> pattern = model.pattern;
+  if (!model.leading.empty()) {
+    pattern.clear();
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+      pattern.push_back(model.kind_at(layer));
+    }
   }
   return {same_word<Dtype>(strategy.storage),
           same_word<NormKind>(model.norm),
@@ -195,13 +204,13 @@ Stated stated_by(const Problem& problem, const Strategy& strategy) {
           model.qk_norm,
           model.joint_qk_norm,
           model.embedding_scale,
-          model.experts,
           model.active_experts,
           model.normalised_experts,
           model.sigmoid_router,
+          model.expert_scale,
           sequence_balance(problem, strategy),
           kinds,
-          model.pattern,
+          pattern,
           adamw.beta1,
           adamw.beta2,
           adamw.epsilon,

@@ -258,9 +258,9 @@ void Fields::wrong(const Node& node, std::string_view key, std::string_view expe
 }
 
 void Fields::indices(std::string_view key, std::vector<std::int64_t>& values,
-                     const std::vector<std::string>& names) {
+                     const std::vector<std::string>& names, bool required) {
   const Node* node = find(key);
-  if (node == nullptr) return missing(key);
+  if (node == nullptr) return required ? missing(key) : void();
   if (node->kind != NodeKind::list) return wrong(*node, key, "a list");
   const bool named = std::any_of(names.begin(), names.end(),
                                  [](const std::string& name) { return !name.empty(); });

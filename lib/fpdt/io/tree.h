@@ -134,9 +134,10 @@ class Fields {
                  std::span<const std::string_view> names, double usual);
   // A list of integers of at least 1, or one integer for a list of one; replaces `values`.
   void integers(std::string_view key, std::vector<std::int64_t>& values);
-  // A list of some of `names`, by their indices; replaces `values`.
+  // A list of some of `names`, by their indices; replaces `values`. Printers leave out an empty
+  // list that is not required.
   void indices(std::string_view key, std::vector<std::int64_t>& values,
-               const std::vector<std::string>& names);
+               const std::vector<std::string>& names, bool required = true);
   // Whether the map has one of these keys. Printers return whether they print them.
   [[nodiscard]] bool has_either(std::string_view one, std::string_view other,
                                 bool /*print*/) const {

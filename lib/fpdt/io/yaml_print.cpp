@@ -104,7 +104,8 @@ void YamlPrinter::integers(std::string_view key, const std::vector<std::int64_t>
 }
 
 void YamlPrinter::indices(std::string_view key, const std::vector<std::int64_t>& values,
-                          const std::vector<std::string>& names) {
+                          const std::vector<std::string>& names, bool required) {
+  if (values.empty() && !required) return;
   std::vector<std::string_view> words;
   for (const std::int64_t value : values) words.push_back(names[static_cast<std::size_t>(value)]);
   line(key, fmt::format("[{}]", fmt::join(words, ", ")));

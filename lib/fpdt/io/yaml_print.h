@@ -57,7 +57,7 @@ class YamlPrinter {
   void tokens(std::string_view key, std::int64_t value) { line(key, format_tokens(value)); }
   void integers(std::string_view key, const std::vector<std::int64_t>& values);
   void indices(std::string_view key, const std::vector<std::int64_t>& values,
-               const std::vector<std::string>& names);
+               const std::vector<std::string>& names, bool required = true);
   [[nodiscard]] static bool has_either(std::string_view /*one*/, std::string_view /*other*/,
                                        bool print) {
     return print;

@@ -12,6 +12,7 @@ ExpertsTraffic experts_traffic(const Problem& problem, const Strategy& strategy,
                                const Schedule& schedule) {
   const ModelSpec& model = problem.model;
   FPDT_ASSERT(model.has_experts());
+  // Those of dense layers have another ending (States).
   const auto of_experts = [](const Buffer& buffer) {
     return buffer.name.ends_with(".up.weight") || buffer.name.ends_with(".down.weight");
   };
@@ -22,7 +23,9 @@ ExpertsTraffic experts_traffic(const Problem& problem, const Strategy& strategy,
   const std::int64_t ranks = geometry(problem, strategy).sequence_parallel;
   const auto element = static_cast<std::int64_t>(strategy.storage == Storage::f32 ? 4 : 2);
   sum.tokens_of_rank = div_ceil(problem.seq_len, ranks);
-  const std::int64_t rows = mul(sum.tokens_of_rank, model.layers * model.active_experts);
+  std::int64_t experts = 0;  // that a token takes in all layers
+  for (const LayerRun& run : layer_runs(model)) experts += run.count * run.model.active_experts;
+  const std::int64_t rows = mul(sum.tokens_of_rank, experts);
   sum.tokens =
       mul(mul(4 * strategy.micro_batches, rows), model.hidden * element) / ranks * (ranks - 1);
   if (sum.tokens > 0) {

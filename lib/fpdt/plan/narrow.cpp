@@ -27,7 +27,9 @@ void narrow_model(ModelSpec& model, std::int64_t tokens) {
   model.hidden = 16;
   model.feed_forward = 16;
   model.vocabulary = kWords;
+  if (model.shared_feed_forward > 0) model.shared_feed_forward = 8;
   for (LayerKind& kind : model.kinds) {
+    if (kind.dense_feed_forward > 0) kind.dense_feed_forward = 32;
     RotarySpec& rotary = kind.rotary;
     if (rotary.scaling != RotaryScaling::longrope) continue;
     std::vector<double> factors = rotary.pair_factors(tokens);

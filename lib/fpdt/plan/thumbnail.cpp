@@ -82,11 +82,14 @@ void shorten_tiles(const Geometry& shape, const ModelSpec& model, Tiles& tiles) 
 // The tile with which the longest tensor has two tiles.
 std::int64_t optimizer_tile(const Problem& problem, const Strategy& strategy) {
   std::int64_t longest = 1;
-  for (const auto& tensors :
-       {shared_layer_tensors(problem, strategy), shared_global_tensors(problem, strategy)}) {
+  const auto meet = [&](const std::vector<SharedTensor>& tensors) {
     for (const SharedTensor& tensor : tensors) {
       longest = std::max(longest, tensor.sharding.states(tensor.elements));
     }
+  };
+  meet(shared_global_tensors(problem, strategy));
+  for (const LayerRun& run : layer_runs(problem.model)) {
+    meet(shared_layer_tensors(problem, strategy, run.model));
   }
   return div_ceil(longest, kRows);
 }

@@ -628,13 +628,14 @@ struct ActivationBackward {
 // entry; ends [X], the pair after the last of each expert. Whatever the logits are, all of them are
 // in range. weights, f32 [rows, k]: softmax over all experts, of the chosen ones, in order of the
 // choice; if normalised, divided by their sum. With `sigmoid`, sigmoids take the place of the
-// softmax, and the largest of sigmoid + bias [X] choose.
+// softmax, and the largest of sigmoid + bias [X] choose. At last they are multiplied by scale.
 struct Route {
   static constexpr OpTraits kTraits{"route", Covers::nothing};
   Operand logits, bias;
   Target routes, weights;
   std::int64_t rows = 0, experts = 0, active = 0;  // X, k
   bool normalised = true, sigmoid = false;
+  double scale = 1;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -647,6 +648,7 @@ struct Route {
     f.constant("active", self.active);
     f.constant("normalised", self.normalised);
     f.constant("sigmoid", self.sigmoid);
+    f.constant("scale", self.scale);
   }
 };
 
@@ -700,7 +702,7 @@ struct RouteBackward {
   Target dlogits;
   std::int64_t rows = 0, experts = 0, active = 0;
   bool normalised = true, sigmoid = false;
-  double balance = 0;
+  double scale = 1, balance = 0;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -715,6 +717,7 @@ struct RouteBackward {
     f.constant("active", self.active);
     f.constant("normalised", self.normalised);
     f.constant("sigmoid", self.sigmoid);
+    f.constant("scale", self.scale);
     f.constant("balance", self.balance);
   }
 };

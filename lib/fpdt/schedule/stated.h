@@ -20,6 +20,7 @@ namespace fpdt {
 struct StatedKind {
   std::int64_t window = 0;
   Rotary rotary;
+  std::int64_t experts = 0;  // 0: its feed-forward is dense
 };
 
 struct Stated {
@@ -31,9 +32,10 @@ struct Stated {
   bool sinks = false;                           // of attention
   bool qk_norm = false, joint_qk_norm = false;  // norms of query and key heads: of each, or of all
   double embedding_scale = 1;
-  std::int64_t experts = 0, active_experts = 0;
+  std::int64_t active_experts = 0;
   bool normalised_experts = true, sigmoid_router = false;
-  double balance = 0;  // of a sequence's loss that balances experts
+  double expert_scale = 1;  // of their weights
+  double balance = 0;       // of a sequence's loss that balances experts
   std::vector<StatedKind> kinds;
   std::vector<std::int64_t> pattern;  // of layers, as indices; it repeats
   // AdamW. Tensors without decay have 0 instead of weight_decay.

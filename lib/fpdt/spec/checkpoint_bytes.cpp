@@ -22,9 +22,12 @@ std::int64_t most_elements(const std::vector<TensorSpec>& tensors) {
 // all names.
 Bytes passing_bytes(const ModelSpec& model, std::int64_t width) {
   const std::vector<TensorSpec> globals = global_tensors(model);
-  const std::vector<TensorSpec> layer = layer_tensors(model);
-  const std::int64_t largest = std::max(most_elements(globals), most_elements(layer));
-  const std::int64_t tensors = add(std::ssize(globals), mul(model.layers, std::ssize(layer)));
+  std::int64_t largest = most_elements(globals), tensors = std::ssize(globals);
+  for (const LayerRun& run : layer_runs(model)) {
+    const std::vector<TensorSpec> layer = layer_tensors(run.model);
+    largest = std::max(largest, most_elements(layer));
+    tensors = add(tensors, mul(run.count, std::ssize(layer)));
+  }
   return Bytes{mul(width, std::min(kStreamElements, largest))} +
          Bytes{mul(kF64, std::min(kRunElements, largest))} + tensors * kNames;
 }

@@ -95,6 +95,7 @@ void shorten_layers(Strategy& strategy, ModelSpec& model, const MostAlike& most)
     }
   }
   strategy.segments.clear();
+  model.leading.clear();
   model.pattern.clear();
   for (LayerClass& one : strategy.layer_classes) one.layers = 0;
   for (const Segment& one : few) {

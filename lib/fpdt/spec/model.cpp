@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,6 +16,7 @@ namespace {
 
 // Initial values as in GPT-2: N(0, 0.02), residual projections scaled by 1/sqrt(2L).
 constexpr double kDeviation = 0.02;
+constexpr std::int64_t kWidthLimit = 1 << 20;
 
 void append_norm(std::vector<TensorSpec>& tensors, const ModelSpec& model,
                  const std::string& name) {
@@ -100,13 +103,14 @@ bool is_name(std::string_view name) {
 // Whether the pattern names kinds that exist, and each of them.
 bool check_pattern(const ModelSpec& model, std::vector<std::string>& wrong) {
   const auto kinds = static_cast<std::int64_t>(model.kinds.size());
-  const auto length = static_cast<std::int64_t>(model.pattern.size());
+  const auto length = std::ssize(model.leading) + std::ssize(model.pattern);
   if (kinds < 1 || kinds > kKindsMost) {
     wrong.push_back(fmt::format("kinds: expected 1 to {}, found {}", kKindsMost, kinds));
     return false;
   }
-  if (length < 1 || length > model.layers) {
-    wrong.push_back(fmt::format("pattern: expected the kinds of 1 to {} layers, found {}",
+  if (model.pattern.empty() || length > model.layers) {
+    wrong.push_back(fmt::format("{}: expected the kinds of 1 to {} layers, found {}",
+                                model.leading.empty() ? "pattern" : "leading and pattern",
                                 model.layers, length));
     return false;
   }
@@ -120,7 +124,10 @@ bool check_pattern(const ModelSpec& model, std::vector<std::string>& wrong) {
                       "once, found \"{}\"",
                       name));
     }
-    if (std::find(model.pattern.begin(), model.pattern.end(), k) == model.pattern.end()) {
+    const auto has = [k](const std::vector<std::int64_t>& list) {
+      return std::find(list.begin(), list.end(), k) != list.end();
+    };
+    if (!has(model.leading) && !has(model.pattern)) {
       wrong.push_back(fmt::format("pattern: no layer is of kind \"{}\"", name));
     }
   }
@@ -133,6 +140,39 @@ std::int64_t TensorSpec::elements() const {
   std::int64_t product = 1;
   for (const std::int64_t size : shape) product = mul(product, size);
   return product;
+}
+
+ModelSpec with_layers_of(const ModelSpec& model, const LayerKind& kind) {
+  ModelSpec all = model;
+  all.kinds = {kind};
+  all.leading.clear();
+  all.pattern = {0};
+  if (kind.dense_feed_forward == 0) return all;
+  const ModelSpec none;
+  all.feed_forward = kind.dense_feed_forward;
+  all.experts = none.experts;
+  all.active_experts = none.active_experts;
+  all.normalised_experts = none.normalised_experts;
+  all.expert_scale = none.expert_scale;
+  all.shared_feed_forward = none.shared_feed_forward;
+  all.sigmoid_router = none.sigmoid_router;
+  all.balance_loss = none.balance_loss;
+  all.kinds.front().dense_feed_forward = 0;
+  return all;
+}
+
+std::vector<LayerRun> layer_runs(const ModelSpec& model) {
+  std::vector<LayerRun> runs;
+  std::int64_t width = -1;  // of the run's kinds
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    const LayerKind& kind = model.kind_of(layer);
+    if (kind.dense_feed_forward != std::exchange(width, kind.dense_feed_forward)) {
+      runs.push_back(
+          {layer, 0, kind.dense_feed_forward == 0 ? model : with_layers_of(model, kind)});
+    }
+    ++runs.back().count;
+  }
+  return runs;
 }
 
 std::vector<TensorSpec> layer_tensors(const ModelSpec& model) {
@@ -160,6 +200,11 @@ std::vector<TensorSpec> layer_tensors(const ModelSpec& model) {
                 kDeviation);
   append_linear(tensors, "down", mul(matrices, model.hidden), model.feed_forward, model.bias,
                 residual);
+  if (model.shared_feed_forward > 0) {
+    const std::int64_t width = model.shared_feed_forward;
+    append_linear(tensors, "shared_up", model.up_width_of(width), model.hidden, false, kDeviation);
+    append_linear(tensors, "shared_down", model.hidden, width, false, residual);
+  }
   if (model.post_norms) append_norm(tensors, model, "down_norm");
   return tensors;
 }
@@ -174,6 +219,19 @@ std::vector<TensorSpec> global_tensors(const ModelSpec& model) {
   append_norm(tensors, model, "final_norm");
   if (!model.tied_embeddings) {
     tensors.push_back({"head.weight", {model.vocabulary, model.hidden}, true, kDeviation, 0});
+  }
+  return tensors;
+}
+
+std::vector<TensorSpec> model_tensors(const ModelSpec& model) {
+  std::vector<TensorSpec> tensors = global_tensors(model);
+  for (const LayerRun& run : layer_runs(model)) {
+    for (std::int64_t layer = run.first; layer < run.first + run.count; ++layer) {
+      for (TensorSpec& tensor : layer_tensors(run.model)) {
+        tensor.name = layer_tensor_name(layer, tensor.name);
+        tensors.push_back(tensor);
+      }
+    }
   }
   return tensors;
 }
@@ -202,16 +260,26 @@ bool divides_layers(const ModelSpec& model, std::int64_t ways) {
          (ways == 1 || model.uncut().empty());
 }
 
+std::int64_t layers_parameter_count(const ModelSpec& model) {
+  std::int64_t sum = 0;
+  for (const LayerRun& run : layer_runs(model)) {
+    sum = add(sum, mul(run.count, layer_parameter_count(run.model)));
+  }
+  return sum;
+}
+
 std::int64_t parameter_count(const ModelSpec& model) {
-  return add(mul(model.layers, layer_parameter_count(model)), count(global_tensors(model)));
+  return add(layers_parameter_count(model), count(global_tensors(model)));
 }
 
 std::int64_t active_parameter_count(const ModelSpec& model) {
-  if (!model.has_experts()) return parameter_count(model);
   const std::int64_t biases = model.bias ? model.up_width() + model.hidden : 0;
   const std::int64_t each = mul(model.hidden, model.up_width() + model.feed_forward) + biases;
-  return parameter_count(model) -
-         mul(mul(model.layers, each), model.experts - model.active_experts);
+  std::int64_t active = parameter_count(model);
+  for (const LayerRun& run : layer_runs(model)) {
+    active -= mul(mul(run.count, each), run.model.experts - run.model.active_experts);
+  }
+  return active;
 }
 
 double attended_pairs(const LayerKind& kind, double tokens) {
@@ -220,12 +288,11 @@ double attended_pairs(const LayerKind& kind, double tokens) {
   return triangle(tokens) - (kind.window > 0 ? triangle(std::max(0.0, tokens - window)) : 0);
 }
 
-ModelSpec one_layer(ModelSpec model) {
-  model.kinds = {model.kind_of(0)};
-  model.kinds.front().name.clear();
-  model.pattern = {0};
-  model.layers = 1;
-  return model;
+ModelSpec one_layer(const ModelSpec& model) {
+  ModelSpec one = with_layers_of(model, model.kind_of(0));
+  one.kinds.front().name.clear();
+  one.layers = 1;
+  return one;
 }
 
 std::vector<std::int64_t> layers_of_kinds(const ModelSpec& model) {
@@ -261,11 +328,39 @@ std::string pattern_in_words(const ModelSpec& model) {
   std::string text = windows_in_words(model);
   if (!model.has_experts()) return text;
   const std::string experts =
-      fmt::format("a token takes {} of {} experts", model.active_experts, model.experts);
+      fmt::format("a token takes {} of {} experts{}", model.active_experts, model.experts,
+                  model.shared_feed_forward > 0 ? " and what is shared" : "");
   return text.empty() ? experts : text.append("; ").append(experts);
 }
 
 namespace {
+
+// Dense layers in a model of experts. Layers that have the same tensors follow each other, so that
+// the tensors of a layer lie at a place that is affine in its number.
+template <class Wrong>
+void check_dense(const ModelSpec& model, Wrong& wrong) {
+  std::set<std::int64_t> widths;
+  for (const LayerKind& kind : model.kinds) {
+    const std::int64_t width = kind.dense_feed_forward;
+    widths.insert(width);
+    if (width >= 0 && width <= kWidthLimit && (width == 0 || model.has_experts())) continue;
+    wrong(fmt::format("{}.dense_feed_forward: expected 0{}, found {}", kind.name,
+                      model.has_experts() ? fmt::format(" to {}", kWidthLimit) : " without experts",
+                      width));
+    return;
+  }
+  if (model.has_experts() && widths.count(0) == 0) {
+    wrong("experts: expected a kind of layers that has them");
+  } else if (layer_runs(model).size() > widths.size()) {
+    wrong("kinds: expected layers of one dense_feed_forward to follow each other");
+  }
+}
+
+std::int64_t widest_dense(const ModelSpec& model) {
+  std::int64_t most = 0;
+  for (const LayerKind& kind : model.kinds) most = std::max(most, kind.dense_feed_forward);
+  return most;
+}
 
 template <class Wrong>
 void check_experts(const ModelSpec& model, Wrong& wrong) {
@@ -278,6 +373,18 @@ void check_experts(const ModelSpec& model, Wrong& wrong) {
     wrong(fmt::format(
         "sigmoid_router: expected false {}",
         balance > 0 ? "beside balance_loss, which is of a softmax" : "without experts"));
+  }
+  if (!(model.expert_scale > 0 && model.expert_scale < 1e6) ||
+      (model.expert_scale != 1 && !model.has_experts())) {
+    wrong(fmt::format("expert_scale: expected {}, found {}",
+                      model.has_experts() ? "a positive number up to 1e6" : "1 without experts",
+                      model.expert_scale));
+  }
+  if (model.shared_feed_forward < 0 || model.shared_feed_forward > kWidthLimit ||
+      (model.shared_feed_forward > 0 && !model.has_experts())) {
+    wrong(fmt::format("shared_feed_forward: expected 0{}, found {}",
+                      model.has_experts() ? fmt::format(" to {}", kWidthLimit) : " without experts",
+                      model.shared_feed_forward));
   }
   if (model.experts == 0 && model.active_experts == 0) return;
   if (model.experts < 1 || model.experts > kModelExpertsMost) {
@@ -312,7 +419,6 @@ void check_scales(const ModelSpec& model, Wrong& wrong) {
 }  // namespace
 
 std::vector<Diagnostic> check(const ModelSpec& model) {
-  constexpr std::int64_t kWidthLimit = 1 << 20;
   constexpr std::int64_t kWindowMost = std::int64_t{1} << 31;
   std::vector<Diagnostic> findings;
   check_range(findings, model, "layers", model.layers, kLayersMost);
@@ -337,6 +443,7 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
   const double estimate =
       width(model.hidden) *
       (width(model.layers) * (width(model.qkv_width() + model.q_width()) +
+                              3 * width(model.shared_feed_forward + widest_dense(model)) +
                               width(std::max<std::int64_t>(1, model.experts)) *
                                   width(model.up_width() + model.feed_forward)) +
        width(2 * model.vocabulary + std::max<std::int64_t>(0, model.learned_positions)));
@@ -370,6 +477,7 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
       if (kind.window >= 0 && kind.window < kWindowMost) continue;
       of_kinds.push_back(fmt::format("window: expected 0 to 2^31 - 1, found {}", kind.window));
     }
+    check_dense(model, wrong);
   }
   for (std::string& message : of_kinds) wrong(std::move(message));
   if (model.learned_positions < 0 || model.learned_positions > (std::int64_t{1} << 31)) {

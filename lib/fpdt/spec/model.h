@@ -72,6 +72,8 @@ struct LayerKind {
   std::string name;         // "full"; empty in a model of one kind
   std::int64_t window = 0;  // tokens that a query sees, its own included; 0: all before it as well
   RotarySpec rotary;
+  // In a model of experts: the width of a dense feed-forward in their place; 0: experts.
+  std::int64_t dense_feed_forward = 0;
   bool operator==(const LayerKind&) const = default;
 
   // The window in a sequence of so many tokens: none, if it holds them all.
@@ -105,11 +107,15 @@ struct ModelSpec {
   bool parallel_residual = false;  // the feed-forward reads the layer's input, as attention does
   bool pre_norms = true;           // the inputs of attention and of the feed-forward are normed
   bool post_norms = false;         // their outputs are normed, before they join the stream
-  // Experts of every layer (Shazeer et al., arXiv 1701.06538), and how many a token takes; 0: the
+  // Experts of a layer (Shazeer et al., arXiv 1701.06538), and how many a token takes; 0: the
   // feed-forward is dense. Their weights are a softmax over all, of the experts taken, divided by
-  // its sum if they are normalised.
+  // its sum if they are normalised, times `expert_scale`.
   std::int64_t experts = 0, active_experts = 0;  // X, k
   bool normalised_experts = true;
+  double expert_scale = 1;
+  // Width of a feed-forward that every token takes beside its experts (DeepSeekMoE, arXiv
+  // 2401.06066, section 3.2); 0: none.
+  std::int64_t shared_feed_forward = 0;
   // Weights are sigmoids instead, and experts are taken by sigmoid + selection.bias (DeepSeek-V3,
   // arXiv 2412.19437, eq. 14 to 16), which no gradient changes.
   bool sigmoid_router = false;
@@ -122,7 +128,8 @@ struct ModelSpec {
   double embedding_scale = 1;          // multiplies the embedding of tokens, not a tied head
   std::int64_t learned_positions = 0;  // n_positions, or 0 for none
   std::vector<LayerKind> kinds{LayerKind{}};
-  // The kinds of the first layers, as indices; the pattern repeats.
+  // The kinds of the first layers, as indices, and of those that follow; the pattern repeats.
+  std::vector<std::int64_t> leading{};
   std::vector<std::int64_t> pattern{0};
   bool tied_embeddings = false;
   std::string source;
@@ -141,18 +148,23 @@ struct ModelSpec {
     return activation != ActivationFamily::gelu_tanh && activation != ActivationFamily::gelu_erf;
   }
   [[nodiscard]] bool has_experts() const { return experts > 0; }
-  // Rows of the feed-forward that a token has: one for each expert it takes.
-  [[nodiscard]] std::int64_t rows_of_token() const { return has_experts() ? active_experts : 1; }
   // Width of the first feed-forward product: 2F (gate rows, then up rows) if gated, else F.
-  [[nodiscard]] std::int64_t up_width() const {
-    return is_gated() ? 2 * feed_forward : feed_forward;
+  [[nodiscard]] std::int64_t up_width() const { return up_width_of(feed_forward); }
+  [[nodiscard]] std::int64_t up_width_of(std::int64_t width) const {
+    return is_gated() ? 2 * width : width;
+  }
+  // Widths that a token meets: of its experts together, and of what is dense.
+  [[nodiscard]] std::int64_t experts_width() const { return active_experts * feed_forward; }
+  [[nodiscard]] std::int64_t dense_width() const {
+    return has_experts() ? shared_feed_forward : feed_forward;
   }
   [[nodiscard]] double score_scale() const {
     return attention_scale > 0 ? attention_scale : 1 / std::sqrt(static_cast<double>(head_dim));
   }
   // The kind of a layer, as an index.
   [[nodiscard]] std::int64_t kind_at(std::int64_t layer) const {
-    return pattern[static_cast<std::size_t>(layer) % pattern.size()];
+    const auto at = static_cast<std::size_t>(layer);
+    return at < leading.size() ? leading[at] : pattern[(at - leading.size()) % pattern.size()];
   }
   [[nodiscard]] const LayerKind& kind_of(std::int64_t layer) const {
     return kinds[static_cast<std::size_t>(kind_at(layer))];
@@ -172,18 +184,32 @@ struct TensorSpec {
   [[nodiscard]] std::int64_t elements() const;
 };
 
-// Tensors of one layer, in order: [norm1.weight[, norm1.bias],] qkv.weight [(H+2G)D, E] (q, k, v
-// rows)[, qkv.bias][, q_norm.weight [D or HD], k_norm.weight [D or GD]][, sinks.weight [H]],
-// out.weight [E, HD][, out.bias] [, out_norm.weight][, norm2.weight[, norm2.bias]][, router.weight
-// [X, E][, router.bias][, selection.bias [X]]], up.weight [up_width, E] [, up.bias], down.weight
-// [E, F][, down.bias][, down_norm.weight]. Norm biases exist for layer norm only. With experts, the
-// matrices of all stand one below the other, and so do their biases: up.weight [X*up_width, E],
-// down.weight [X*E, F].
+// Layers in a row that have the same tensors: `model` has those in every layer.
+struct LayerRun {
+  std::int64_t first = 0, count = 0;
+  ModelSpec model;
+};
+// All layers. Those of a dense kind, if there are experts, are a run of their own.
+std::vector<LayerRun> layer_runs(const ModelSpec& model);
+// The same model with what layers of the kind have in every layer.
+ModelSpec with_layers_of(const ModelSpec& model, const LayerKind& kind);
+
+// Tensors of one layer, of any if all have the same, in order: [norm1.weight[, norm1.bias],]
+// qkv.weight [(H+2G)D, E] (q, k, v rows)[, qkv.bias][, q_norm.weight [D or HD], k_norm.weight [D or
+// GD]][, sinks.weight [H]], out.weight [E, HD][, out.bias] [, out_norm.weight][, norm2.weight[,
+// norm2.bias]][, router.weight [X, E][, router.bias][, selection.bias [X]]], up.weight [up_width,
+// E] [, up.bias], down.weight [E, F][, down.bias][, shared_up.weight, shared_down.weight][,
+// down_norm.weight]. Norm biases exist for layer norm only. With experts, the matrices of all stand
+// one below the other, and so do their biases: up.weight [X*up_width, E], down.weight [X*E, F]. The
+// shared tensors are those of a feed-forward beside them.
 std::vector<TensorSpec> layer_tensors(const ModelSpec& model);
 
 // Global tensors, in order: embed.weight [V, E][, positions.weight [n_positions, E]],
 // final_norm.weight[, final_norm.bias][, head.weight [V, E] unless tied].
 std::vector<TensorSpec> global_tensors(const ModelSpec& model);
+
+// Every tensor of the model with its full name: the global ones, then layer by layer.
+std::vector<TensorSpec> model_tensors(const ModelSpec& model);
 
 // "layers.3.qkv.weight".
 std::string layer_tensor_name(std::int64_t layer, std::string_view tensor);
@@ -203,6 +229,8 @@ bool divides_layers(const ModelSpec& model, std::int64_t ways);
 // Parameters of the whole model, exact.
 std::int64_t parameter_count(const ModelSpec& model);
 std::int64_t layer_parameter_count(const ModelSpec& model);
+// Of all layers.
+std::int64_t layers_parameter_count(const ModelSpec& model);
 // Those that a token meets: of its experts alone.
 std::int64_t active_parameter_count(const ModelSpec& model);
 
@@ -210,7 +238,7 @@ std::int64_t active_parameter_count(const ModelSpec& model);
 double attended_pairs(const LayerKind& kind, double tokens);
 
 // The same model with its first layer alone.
-ModelSpec one_layer(ModelSpec model);
+ModelSpec one_layer(const ModelSpec& model);
 
 // How many layers there are of each kind.
 std::vector<std::int64_t> layers_of_kinds(const ModelSpec& model);

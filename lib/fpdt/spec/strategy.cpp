@@ -375,9 +375,11 @@ void check_tiles(Findings& wrong, const Problem& problem, const Strategy& strate
          least_loss_rows(problem, strategy));
   }
   if (!strategy.offloads_states()) return;
-  const std::int64_t largest = div_ceil(std::max(layer_parameter_count(problem.model),
-                                                 problem.model.vocabulary * problem.model.hidden),
-                                        problem.ranks());
+  std::int64_t most = mul(problem.model.vocabulary, problem.model.hidden);
+  for (const LayerRun& run : layer_runs(problem.model)) {
+    most = std::max(most, layer_parameter_count(run.model));
+  }
+  const std::int64_t largest = div_ceil(most, problem.ranks());
   many("copies.optimizer_tile", strategy.copies.optimizer_tile,
        div_ceil(largest, strategy.copies.optimizer_tile), div_ceil(largest, kTileLimit));
 }
@@ -395,11 +397,15 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
   // The bytes that a model stores for a sequence must fit 63 bits.
   constexpr double kElementsMost = static_cast<double>(std::int64_t{1} << 56);
   const ModelSpec& model = problem.model;
+  std::int64_t width = model.qkv_width();
+  for (const LayerRun& run : layer_runs(model)) {
+    width = std::max({width, run.model.up_width(), run.model.up_width_of(run.model.dense_width())});
+  }
   const double kept = static_cast<double>(problem.seq_len) * static_cast<double>(model.layers) *
-                      static_cast<double>(std::max(model.up_width(), model.qkv_width()));
+                      static_cast<double>(width);
   if (kept > kElementsMost) {
     wrong("P100", "", "seq-len: {} tokens through {} layers of width {} exceed what can be counted",
-          problem.seq_len, model.layers, std::max(model.up_width(), model.qkv_width()));
+          problem.seq_len, model.layers, width);
   }
   if (problem.model.learned_positions > 0 && problem.seq_len > problem.model.learned_positions) {
     wrong("P100", "", "seq-len: {} tokens exceed the {} learned positions of {}", problem.seq_len,

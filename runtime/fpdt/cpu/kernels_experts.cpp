@@ -145,6 +145,7 @@ void execute(const Route& op, const Frame& frame) {
   const View routes = frame.view(op, op.routes);
   const View bias = frame.view(op, op.bias);
   const std::int64_t pairs = op.rows * op.active;
+  const auto scale = static_cast<float>(op.scale);
   FPDT_ASSERT(routes.dtype == Dtype::i32 && routes.elements >= 2 * pairs + op.experts);
   auto* const sources = reinterpret_cast<std::int32_t*>(routes.data);
   std::int32_t* const slots = sources + pairs;
@@ -164,7 +165,8 @@ void execute(const Route& op, const Frame& frame) {
     scores(op, values, p);
     float sum = 0;
     for (std::int64_t j = 0; j < op.active; ++j) sum += w[j] = p[own[j]];
-    for (std::int64_t j = 0; op.normalised && j < op.active; ++j) w[j] /= sum;
+    const float divisor = op.normalised ? sum : 1;
+    for (std::int64_t j = 0; j < op.active; ++j) w[j] = scale * (w[j] / divisor);
     store(weights, row * op.active, op.active, w);
   });
   sort_entries(sources, slots, slots + pairs, pairs, op.experts);
@@ -243,6 +245,7 @@ void execute(const RouteBackward& op, const Frame& frame) {
       present(loads) ? integers(frame.view(op, op.labels), 0, op.rows) : nullptr;
   const View dweights = frame.view(op, op.dweights);
   const View dlogits = frame.view(op, op.dlogits);
+  const auto scale = static_cast<float>(op.scale);
   const Routes routes(op, frame);
   for_each_row(frame, op.rows, op.experts, [&](std::int64_t row, std::int32_t worker) {
     float* const p = frame.scratch(worker);
@@ -256,7 +259,7 @@ void execute(const RouteBackward& op, const Frame& frame) {
     for (std::int64_t j = 0; j < op.active; ++j) {
       const std::int64_t entry = row * op.active + j;
       const std::int64_t e = routes.expert_of(entry);
-      dw[e] = load_scalar(dweights, entry);
+      dw[e] = scale * load_scalar(dweights, entry);
       if (op.normalised) p[e] /= mass;
       mean += p[e] * dw[e];
     }

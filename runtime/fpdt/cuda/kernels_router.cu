@@ -92,7 +92,7 @@ __device__ __forceinline__ Choice best_of_warp(Choice own) {
 template <int kEach>
 __global__ void __launch_bounds__(kThreads)
     choose_experts(const float* logits, Source<Any> bias, std::int32_t* choices, float* weights,
-                   std::int64_t rows, int experts, int active, bool normalised) {
+                   std::int64_t rows, int experts, int active, bool normalised, float scale) {
   static_assert(kActiveMost <= 2 * kWarp);
   const std::int64_t row = row_of_warp();
   if (row >= rows) return;
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int j = lane(); j < active; j += kWarp) {
     const Choice& own = j < kWarp ? low : high;
     choices[row * active + j] = own.expert;
-    weights[row * active + j] = own.value / divisor;
+    weights[row * active + j] = scale * (own.value / divisor);
   }
 }
 
@@ -329,8 +329,8 @@ __global__ void balance_of(const float* loads, const float* chances, int experts
 template <int kEach>
 __global__ void __launch_bounds__(kThreads)
     route_gradient(const float* logits, Routes routes, const float* dweights, Sink<Any> dlogits,
-                   std::int64_t rows, bool normalised, bool sigmoid, const std::int32_t* labels,
-                   const float* loads, float balance) {
+                   std::int64_t rows, bool normalised, bool sigmoid, float scale,
+                   const std::int32_t* labels, const float* loads, float balance) {
   const std::int64_t row = row_of_warp();
   if (row >= rows) return;
   float p[kEach];
@@ -343,7 +343,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int j = lane(); j < routes.active; j += kWarp) {
     const std::int64_t entry = row * routes.active + j;
     Choice& own = j < kWarp ? low : high;
-    own.value = dweights[entry];
+    own.value = scale * dweights[entry];
     own.expert = expert_of(routes, routes.slots[entry]);
   }
   float dw[kEach] = {};
@@ -413,7 +413,8 @@ void execute(const Route& op, const Frame& frame) {
   with_each(op.experts, [&](auto each) {
     launch(choose_experts<decltype(each)::value>, warps_for(op.rows), kThreads, 0, frame.stream,
            elements<const float>(logits), source<Any>(frame.view(op, op.bias)), slots,
-           elements<float>(weights), op.rows, routes.experts, routes.active, op.normalised);
+           elements<float>(weights), op.rows, routes.experts, routes.active, op.normalised,
+           static_cast<float>(op.scale));
   });
   const std::int64_t slab = round_up(div_ceil(routes.pairs, kSlabsMost), kStage);
   const std::int64_t slabs = div_ceil(routes.pairs, slab);
@@ -438,7 +439,7 @@ void execute(const RouteBackward& op, const Frame& frame) {
   with_each(op.experts, [&](auto each) {
     launch(route_gradient<decltype(each)::value>, warps_for(op.rows), kThreads, 0, frame.stream,
            elements<const float>(logits), routes, elements<const float>(dweights),
-           sink<Any>(dlogits), op.rows, op.normalised, op.sigmoid,
+           sink<Any>(dlogits), op.rows, op.normalised, op.sigmoid, static_cast<float>(op.scale),
            elements<const std::int32_t>(labels), elements<const float>(loads),
            static_cast<float>(op.balance));
   });

@@ -56,7 +56,8 @@ Choice choose(const ModelSpec& model, const Matrix& row, const ExpertWeights& we
   double taken = 0;
   for (const std::size_t e : order) taken += choice.p[e];
   for (const std::size_t e : order) {
-    choice.weights.push_back(model.normalised_experts ? choice.p[e] / taken : choice.p[e]);
+    const double weight = model.normalised_experts ? choice.p[e] / taken : choice.p[e];
+    choice.weights.push_back(model.expert_scale * weight);
   }
   return choice;
 }
@@ -101,7 +102,8 @@ Matrix experts(const ModelSpec& model, const Matrix& n, const ExpertWeights& wei
 // With w the weights of the chosen experts and dw_j = dy . out_j, the gradient of a logit is
 //   w_e (dw_e - sum_j w_j dw_j)  of a chosen one, if weights are normalised, else
 //   p_e ([e chosen] dw_e - sum_j p_j dw_j)  of any.
-// Of sigmoids it is (1 - p_e) times the former, or p_e (1 - p_e) dw_e of a chosen one.
+// Of sigmoids it is (1 - p_e) times the former, or p_e (1 - p_e) dw_e of a chosen one. A scale of
+// weights is one of dw.
 ExpertGradients experts_backward(const ModelSpec& model, const Matrix& n,
                                  const ExpertWeights& weights, const Matrix& dy,
                                  const Matrix& dbalance) {
@@ -138,14 +140,15 @@ ExpertGradients experts_backward(const ModelSpec& model, const Matrix& n,
         add_part(d.down_bias, e, down.bias);
       }
       add_part(d.n, t, up.x);
-      dw[e] = std::inner_product(g.begin(), g.end(), one.out.begin(), 0.0);
-      mean += choice.weights[j] * dw[e];
+      const double dweight = std::inner_product(g.begin(), g.end(), one.out.begin(), 0.0);
+      dw[e] = model.expert_scale * dweight;
+      mean += choice.weights[j] * dweight;
     }
     Matrix dlogits(dw.size());
     if (model.normalised_experts) {
       for (std::size_t j = 0; j < choice.chosen.size(); ++j) {
         const std::size_t e = choice.chosen[j];
-        dlogits[e] = choice.weights[j] * (dw[e] - mean);
+        dlogits[e] = choice.weights[j] / model.expert_scale * (dw[e] - mean);
       }
     } else if (model.sigmoid_router) {
       for (const std::size_t e : choice.chosen) dlogits[e] = choice.p[e] * dw[e];

@@ -35,8 +35,8 @@ struct LayerRecord {
   Matrix p;    // [S, E] before its norm, when there is one
   Matrix h;    // [S, E] residual after attention
   Matrix n2;   // [S, E]
-  Matrix up;   // [S, up_width]
-  Matrix a;    // [S, F]
+  Matrix up;   // [S, up_width] of the dense feed-forward, or of the shared one
+  Matrix a;    // [S, F] likewise
   Matrix z;    // [S, E] before its norm, when there is one
 };
 
@@ -104,6 +104,17 @@ ExpertWeights expert_weights(const Parameters& parameters, std::int64_t layer) {
   return {of("router.weight"), of("up.weight"), of("down.weight"),   of("router.bias"),
           of("up.bias"),       of("down.bias"), of("selection.bias")};
 }
+
+// What of a layer's feed-forward is dense: all of it, or what stands beside experts. Width 0: none.
+struct Dense {
+  std::string up, down;  // its tensors
+  std::int64_t width;
+
+  Dense(const ModelSpec& model, std::int64_t layer)
+      : up(layer_tensor_name(layer, model.has_experts() ? "shared_up" : "up")),
+        down(layer_tensor_name(layer, model.has_experts() ? "shared_down" : "down")),
+        width(model.dense_width()) {}
+};
 
 // The input of the second norm.
 const Matrix& feed_forward_input(const ModelSpec& model, const LayerRecord& r) {
@@ -194,14 +205,13 @@ LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, 
   add_to(r.h, r.x);
   r.n2 = feed_forward_input(model, r);
   if (model.pre_norms) r.n2 = normed(model, parameters, name("norm2"), r.n2);
-  if (model.has_experts()) {
-    x = experts(model, r.n2, expert_weights(parameters, layer));
-    add_to(x, r.h);
-    return r;
+  x.assign(x.size(), 0);
+  if (model.has_experts()) x = experts(model, r.n2, expert_weights(parameters, layer));
+  if (const Dense dense(model, layer); dense.width > 0) {
+    r.up = projected(parameters, dense.up, r.n2, model.hidden);
+    r.a = activation(model.activation, r.up, size(dense.width));
+    add_to(x, projected(parameters, dense.down, r.a, dense.width));
   }
-  r.up = projected(parameters, name("up"), r.n2, model.hidden);
-  r.a = activation(model.activation, r.up, size(model.feed_forward));
-  x = projected(parameters, name("down"), r.a, model.feed_forward);
   if (model.post_norms) {
     r.z = x;
     x = normed(model, parameters, name("down_norm"), r.z);
@@ -221,6 +231,7 @@ Matrix feed_forward_backward(const ModelSpec& model, const Parameters& parameter
                              std::int64_t layer, const LayerRecord& r, const Matrix& dy,
                              const Balanced& balanced, Parameters& gradients) {
   const auto name = [&](const char* part) { return layer_tensor_name(layer, part); };
+  Matrix dn2(r.n2.size());
   if (model.has_experts()) {
     const ExpertWeights weights = expert_weights(parameters, layer);
     const Matrix dbalance = balanced.balance.has_value()
@@ -233,12 +244,14 @@ Matrix feed_forward_backward(const ModelSpec& model, const Parameters& parameter
     add_to(gradients, name("router.bias"), d.router_bias);
     add_to(gradients, name("up.bias"), d.up_bias);
     add_to(gradients, name("down.bias"), d.down_bias);
-    return std::move(d.n);
+    dn2 = std::move(d.n);
   }
-  const Matrix da =
-      projected_backward(parameters, name("down"), r.a, dy, model.feed_forward, gradients);
-  const Matrix dup = activation_backward(model.activation, r.up, da, size(model.feed_forward));
-  return projected_backward(parameters, name("up"), r.n2, dup, model.hidden, gradients);
+  if (const Dense dense(model, layer); dense.width > 0) {
+    const Matrix da = projected_backward(parameters, dense.down, r.a, dy, dense.width, gradients);
+    const Matrix dup = activation_backward(model.activation, r.up, da, size(dense.width));
+    add_to(dn2, projected_backward(parameters, dense.up, r.n2, dup, model.hidden, gradients));
+  }
+  return dn2;
 }
 
 // Turns dx' into dx.
@@ -287,7 +300,8 @@ Record forward(const ModelSpec& model, const Parameters& parameters, const Sampl
   Record r;
   r.x = embed(model, parameters, sample);
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-    r.layers.push_back(layer_forward(model, parameters, layer, sample, r.x));
+    const ModelSpec own = with_layers_of(model, model.kind_of(layer));
+    r.layers.push_back(layer_forward(own, parameters, layer, sample, r.x));
   }
   r.n = normed(model, parameters, "final_norm", r.x);
   r.logits = linear(r.n, find(parameters, head_name(model)), {}, size(model.hidden));
@@ -309,8 +323,8 @@ void backward(const ModelSpec& model, const Parameters& parameters, const Sample
   add_to(gradients, head_name(model), head.weight);
   Matrix dx = normed_backward(model, parameters, "final_norm", r.x, head.x, gradients);
   for (std::int64_t layer = model.layers - 1; layer >= 0; --layer) {
-    layer_backward(model, parameters, layer, sample, r.layers[size(layer)], balanced, dx,
-                   gradients);
+    const ModelSpec own = with_layers_of(model, model.kind_of(layer));
+    layer_backward(own, parameters, layer, sample, r.layers[size(layer)], balanced, dx, gradients);
   }
   embed_backward(model, sample, dx, gradients);
 }
@@ -320,6 +334,7 @@ Balanced balance_of(const ModelSpec& model, const Parameters& parameters, const 
   if (!(model.balance_loss > 0)) return {};
   Balanced balanced{Balance(model, sample.labels), model.balance_loss * share};
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    if (model.kind_of(layer).dense_feed_forward > 0) continue;
     balanced.balance->add(r.layers[size(layer)].n2, expert_weights(parameters, layer));
   }
   return balanced;

@@ -5,17 +5,6 @@
 
 namespace fpdt::reference {
 
-std::vector<TensorSpec> model_tensors(const ModelSpec& model) {
-  std::vector<TensorSpec> tensors = global_tensors(model);
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-    for (TensorSpec& tensor : layer_tensors(model)) {
-      tensor.name = layer_tensor_name(layer, tensor.name);
-      tensors.push_back(tensor);
-    }
-  }
-  return tensors;
-}
-
 Parameters zeros(const ModelSpec& model) {
   Parameters result;
   for (const TensorSpec& tensor : model_tensors(model)) {

@@ -15,9 +15,6 @@ struct Parameters {
   std::map<std::string, Matrix> tensors;
 };
 
-// Lists every tensor of the model under its full name: the global ones, then layer by layer.
-std::vector<TensorSpec> model_tensors(const ModelSpec& model);
-
 Parameters zeros(const ModelSpec& model);
 
 // Returns the tensor, or an empty matrix if there is none of that name.

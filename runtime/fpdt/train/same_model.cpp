@@ -22,7 +22,7 @@ struct Difference {
   }
 };
 
-// The window and the rotary embedding of a layer.
+// The window, the feed-forward and the rotary embedding of a layer.
 std::string layer_difference(std::int64_t layer, const ModelSpec& ours, const ModelSpec& theirs) {
   const LayerKind& a = ours.kind_of(layer);
   const LayerKind& b = theirs.kind_of(layer);
@@ -32,6 +32,7 @@ std::string layer_difference(std::int64_t layer, const ModelSpec& ours, const Mo
                   other);
   };
   compare("window", a.window, b.window);
+  compare("dense_feed_forward", a.dense_feed_forward, b.dense_feed_forward);
   compare("rotary_dim", ours.rotary_dim(a), theirs.rotary_dim(b));
   if (ours.rotary_dim(a) == 0) return found.text;
   compare("rotary.magnitude", a.rotary.magnitude, b.rotary.magnitude);
@@ -66,6 +67,9 @@ std::string difference(const ModelSpec& ours, const ModelSpec& theirs) {
   compare("experts", ours.experts, theirs.experts);
   compare("active_experts", ours.active_experts, theirs.active_experts);
   compare("normalised_experts", ours.normalised_experts, theirs.normalised_experts);
+  compare("expert_scale", ours.expert_scale, theirs.expert_scale);
+  compare("shared_feed_forward", ours.shared_feed_forward, theirs.shared_feed_forward);
+  compare("sigmoid_router", ours.sigmoid_router, theirs.sigmoid_router);
   compare("vocabulary", ours.vocabulary, theirs.vocabulary);
   compare("norm", word(ours.norm), word(theirs.norm));
   compare("norm_epsilon", ours.norm_epsilon, theirs.norm_epsilon);

@@ -48,6 +48,7 @@ Experts::Taken Experts::take(const LayerFrame& frame, const std::string& prefix,
   route.active = model_.active_experts;
   route.normalised = model_.normalised_experts;
   route.sigmoid = model_.sigmoid_router;
+  route.scale = model_.expert_scale;
   if (route.sigmoid) {
     route.bias = states_.weight_rows("selection.bias", frame.weights, 0, model_.experts);
   }
@@ -88,8 +89,8 @@ void Experts::forward(const LayerFrame& frame, const std::string& place, const O
 }
 
 void Experts::backward(const LayerFrame& frame, const std::string& place, const Operand& n2,
-                       const Operand& dy, const Operand& dn2, std::int64_t rows,
-                       std::int64_t first) {
+                       const Operand& dy, const Operand& addend, const Operand& dn2,
+                       std::int64_t rows, std::int64_t first) {
   const std::int64_t hidden = model_.hidden, width = model_.feed_forward;
   const Taken taken = take(frame, "re", place, n2, rows);
   const Operand dmade = temporary(made_, pairs(rows));
@@ -129,6 +130,7 @@ void Experts::backward(const LayerFrame& frame, const std::string& place, const 
   route.dlogits = {dlogits, false};
   route.normalised = model_.normalised_experts;
   route.sigmoid = model_.sigmoid_router;
+  route.scale = model_.expert_scale;
   if (states_.balances()) {
     route.labels = labels(first, rows);
     route.loads = states_.sequence_loads();
@@ -138,7 +140,7 @@ void Experts::backward(const LayerFrame& frame, const std::string& place, const 
   products_.linear_gradient(place, "router", dlogits, n2, rows, hidden, model_.experts, first);
   const Operand drouter = temporary(router_gradient_, rows);
   products_.linear_backward("drouter." + place, "router", frame.weights, dlogits, drouter, rows,
-                            hidden, model_.experts);
+                            hidden, model_.experts, addend);
   auto sum = of_routes<Combine>(taken.routes, rows);
   sum.x = drows;
   sum.addend = drouter;

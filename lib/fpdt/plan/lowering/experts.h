@@ -17,12 +17,15 @@ class Experts : public LoweringPart {
   // `tile`: the most rows at a time.
   Experts(Context& context, ActivationKind activation, std::int64_t tile);
 
-  // y = experts(n2) + h, of so many rows, the rank's tokens from `first`.
+  // y = experts(n2) + h, of so many rows, the rank's tokens from `first`. h holds the residual, and
+  // what is dense beside the experts.
   void forward(const LayerFrame& frame, const std::string& place, const Operand& n2,
                const Operand& h, const Operand& y, std::int64_t rows, std::int64_t first);
-  // dn2 from dy, and the gradients of weights, of the rank's tokens from `first`.
+  // dn2 from dy, + addend if present, and the gradients of weights, of the rank's tokens from
+  // `first`.
   void backward(const LayerFrame& frame, const std::string& place, const Operand& n2,
-                const Operand& dy, const Operand& dn2, std::int64_t rows, std::int64_t first);
+                const Operand& dy, const Operand& addend, const Operand& dn2, std::int64_t rows,
+                std::int64_t first);
 
  private:
   // What rows have taken, and their way to the activation.

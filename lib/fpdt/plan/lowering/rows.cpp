@@ -38,14 +38,45 @@ Rows::Rows(Context& context, Transition& transition)
     branch_gradient_ = rows_of_width("branch_gradient", extent, model_.hidden, storage_);
   }
   norm_gradient_ = rows_of_width("norm_gradient", extent, model_.hidden, storage_);
-  if (model_.has_experts()) {
-    experts_.emplace(context, activation_kind(), tile);
+  if (!model_.has_experts()) {
+    dense_ = dense("up", "down", part_.feed_forward, "");
     return;
   }
-  up_ = rows_of_width("up", tile, part_.up_width(), storage_);
-  act_ = rows_of_width("act", tile, part_.feed_forward, storage_);
-  act_gradient_ = rows_of_width("act_gradient", tile, part_.feed_forward, storage_);
-  up_gradient_ = rows_of_width("up_gradient", tile, part_.up_width(), storage_);
+  experts_.emplace(context, activation_kind(), tile);
+  if (model_.shared_feed_forward > 0) {
+    dense_ = dense("shared_up", "shared_down", model_.shared_feed_forward, ".shared");
+    dense_->place = "shared.";
+    dense_->out = rows_of_width("out.shared", tile, model_.hidden, storage_);
+    dense_->input_gradient = rows_of_width("gradient.shared", tile, model_.hidden, storage_);
+  }
+  for (const LayerKind& kind : model_.kinds) {
+    const std::int64_t width = kind.dense_feed_forward;
+    const auto known = std::find_if(of_dense_kinds_.begin(), of_dense_kinds_.end(),
+                                    [&](const auto& one) { return one.first == width; });
+    if (width == 0 || known != of_dense_kinds_.end()) continue;
+    of_dense_kinds_.emplace_back(width, dense("up", "down", width, "." + kind.name));
+  }
+}
+
+Rows::Dense Rows::dense(const char* up, const char* down, std::int64_t width,
+                        const std::string& suffix) {
+  Dense made{up, down, "", width, model_.up_width_of(width), -1, -1, -1, -1};
+  const auto rows = [&](const char* name, std::int64_t columns) {
+    return rows_of_width((name + suffix).c_str(), ffn_tile(), columns, storage_);
+  };
+  made.up_rows = rows("up", made.up_width);
+  made.act = rows("act", width);
+  made.act_gradient = rows("act_gradient", width);
+  made.up_gradient = rows("up_gradient", made.up_width);
+  return made;
+}
+
+const Rows::Dense* Rows::dense_of(const LayerFrame& frame) const {
+  const std::int64_t width = frame.kind->dense_feed_forward;
+  for (const auto& [of_width, one] : of_dense_kinds_) {
+    if (of_width == width) return &one;
+  }
+  return dense_ ? &*dense_ : nullptr;
 }
 
 ActivationKind Rows::activation_kind() const {
@@ -178,17 +209,17 @@ void Rows::out_product(LayerFrame& frame, std::int64_t extent, const Operand& co
   if (h.present()) join("out_norm", frame, place, made, x, h, rows);
 }
 
-Rows::Inner Rows::inner(const LayerFrame& frame, const char* prefix, const std::string& place,
-                        const Operand& n2, const Operand& kept_up, std::int64_t at,
-                        std::int64_t rows) {
-  const Operand up = kept_up.present() ? rows_of(kept_up, at, rows) : temporary(up_, rows);
+Rows::Inner Rows::inner(const LayerFrame& frame, const Dense& of, const char* prefix,
+                        const std::string& place, const Operand& n2, const Operand& kept_up,
+                        std::int64_t at, std::int64_t rows) {
+  const Operand up = kept_up.present() ? rows_of(kept_up, at, rows) : temporary(of.up_rows, rows);
   if (!kept_up.present() || frame.visit != Visit::backward) {
-    products_.linear(fmt::format("{}up.{}", prefix, place), "up", frame.weights,
-                     rows_of(n2, at, rows), up, rows, model_.hidden, part_.up_width());
+    products_.linear(fmt::format("{}up.{}{}", prefix, of.place, place), of.up, frame.weights,
+                     rows_of(n2, at, rows), up, rows, model_.hidden, of.up_width);
   }
-  const Operand act = temporary(act_, rows);
-  builder_.emit(fmt::format("{}act.{}", prefix, place), LaneKind::compute,
-                Activation{up, {act, false}, activation_kind(), rows, part_.feed_forward});
+  const Operand act = temporary(of.act, rows);
+  builder_.emit(fmt::format("{}act.{}{}", prefix, of.place, place), LaneKind::compute,
+                Activation{up, {act, false}, activation_kind(), rows, of.width});
   return {up, act};
 }
 
@@ -227,15 +258,17 @@ void Rows::feed_forward(LayerFrame& frame, std::int64_t extent) {
   for (std::int64_t first = 0; first < all_rows; first += tile) {
     const std::int64_t r = std::min(tile, all_rows - first);
     const std::string at_rows = fmt::format("{}.{}", extent, first);
-    if (experts_) {
-      experts_->forward(frame, at_rows, rows_of(n2_all, first, r), rows_of(h, first, r),
-                        rows_of(part, first, r), r, extent_first(extent) + first);
-      continue;
+    Operand sum = rows_of(h, first, r);
+    if (const Dense* const dense = dense_of(frame); dense != nullptr) {
+      const Inner now = inner(frame, *dense, "", at_rows, n2_all, up_all, first, r);
+      const Operand out = has_experts(frame) ? temporary(dense->out, r) : rows_of(part, first, r);
+      products_.linear("down." + dense->place + at_rows, dense->down, frame.weights, now.act, out,
+                       r, dense->width, hidden, model_.post_norms ? Operand{} : sum);
+      sum = out;
     }
-    const Inner made_now = inner(frame, "", at_rows, n2_all, up_all, first, r);
-    products_.linear("down." + at_rows, "down", frame.weights, made_now.act,
-                     rows_of(part, first, r), r, part_.feed_forward, hidden,
-                     model_.post_norms ? Operand{} : rows_of(h, first, r));
+    if (!has_experts(frame)) continue;
+    experts_->forward(frame, at_rows, rows_of(n2_all, first, r), sum, rows_of(part, first, r), r,
+                      extent_first(extent) + first);
   }
   if (model_.post_norms) {
     tensor_ranks_.add_up("down." + place, part, made, rows);

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "fpdt/plan/lowering/context.h"
 #include "fpdt/plan/lowering/experts.h"
@@ -50,13 +53,33 @@ class Rows : public LoweringPart {
   // The gradient of the branch, of which `dy` is that of its norm.
   Operand branch_gradient(const std::string& layer, const LayerFrame& frame, std::int64_t extent,
                           const Operand& branch, const Operand& dy);
+  // A feed-forward that is no expert: the layer's own, or what stands beside its experts.
+  struct Dense {
+    const char *up, *down;         // its weights
+    std::string place;             // begins names of its ops after the first point: "" or "shared."
+    std::int64_t width, up_width;  // of a rank's part
+    BufferId up_rows, act, act_gradient, up_gradient;
+    BufferId out = -1, input_gradient = -1;  // beside experts: what these are added to
+  };
+  // `suffix` ends the names of its buffers.
+  Dense dense(const char* up, const char* down, std::int64_t width, const std::string& suffix);
+  // That of the frame's layer; null if it has experts alone.
+  [[nodiscard]] const Dense* dense_of(const LayerFrame& frame) const;
+  [[nodiscard]] bool has_experts(const LayerFrame& frame) const {
+    return experts_.has_value() && frame.kind->dense_feed_forward == 0;
+  }
   // Rows [at, + rows) of the feed-forward before its output: up, which is stored or made now, and
   // the activation.
   struct Inner {
     Operand up, act;
   };
-  Inner inner(const LayerFrame& frame, const char* prefix, const std::string& place,
-              const Operand& n2, const Operand& kept_up, std::int64_t at, std::int64_t rows);
+  Inner inner(const LayerFrame& frame, const Dense& of, const char* prefix,
+              const std::string& place, const Operand& n2, const Operand& kept_up, std::int64_t at,
+              std::int64_t rows);
+  // The gradients of its weights, and dn2, of rows of which `made` has what it made.
+  void dense_backward(const LayerFrame& frame, const Dense& of, const std::string& place,
+                      const Inner& made, const Operand& n2, const Operand& dy, const Operand& dn2,
+                      std::int64_t rows, std::int64_t first);
   // The gradient of what the feed-forward made; `last`: all of its rows, if one tile has them.
   Operand output_gradient(LayerFrame& frame, std::int64_t extent, const Operand& n2_all,
                           const Operand& kept_up, const Operand& dy, Inner& last);
@@ -94,7 +117,8 @@ class Rows : public LoweringPart {
   BufferId q_alone_ = -1, kv_alone_ = -1;  // of backward that projects queries again
   std::optional<Experts> experts_;
   BufferId normed_, residual_, norm_gradient_;
-  BufferId up_ = -1, act_ = -1, act_gradient_ = -1, up_gradient_ = -1;  // without experts
+  std::optional<Dense> dense_;  // of layers that are not of a dense kind
+  std::vector<std::pair<std::int64_t, Dense>> of_dense_kinds_;  // by width
   // With post norms: what attention and feed-forward made, and the gradient of either.
   BufferId attention_branch_ = -1, ffn_branch_ = -1, branch_gradient_ = -1;
 };

@@ -63,8 +63,6 @@ Operand Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Opera
   const std::int64_t rows = shape_.extent_rows(extent);
   const std::int64_t all_rows = shape_.extent_product_rows(extent);
   const std::int64_t hidden = model_.hidden;
-  const std::int64_t wide = part_.up_width();
-  const std::int64_t ffn = part_.feed_forward;
   const bool all = frame.stores(Recompute::keep_all);
   const auto gather_dy = [&](const Operand& of) {
     return tensor_ranks_.gather(fmt::format("gather_dy.{}", extent), of, rows);
@@ -82,29 +80,21 @@ Operand Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Opera
   const Operand dn2 = temporary(norm_gradient_, rows);
   const Operand part = tensor_ranks_.part_of_sum(dn2, rows);
   const std::int64_t tile = ffn_tile();
-  const auto kind = activation_kind();
   for (std::int64_t at = 0; at < all_rows; at += tile) {
     const std::int64_t r = std::min(tile, all_rows - at);
     const std::int64_t first = extent_first(extent) * shape_.tensor_ranks + at;
     const std::string place = fmt::format("{}.{}", extent, at);
     const Operand n2_rows = rows_of(n2_all, at, r);
     const Operand dy_rows = rows_of(dy_all, at, r);
-    if (experts_) {
-      experts_->backward(frame, place, n2_rows, dy_rows, rows_of(part, at, r), r, first);
-      continue;
+    Operand sum;
+    if (const Dense* const dense = dense_of(frame); dense != nullptr) {
+      const Inner made =
+          last.act.present() ? last : inner(frame, *dense, "re", place, n2_all, kept_up, at, r);
+      sum = has_experts(frame) ? temporary(dense->input_gradient, r) : rows_of(part, at, r);
+      dense_backward(frame, *dense, place, made, n2_rows, dy_rows, sum, r, first);
     }
-    const auto [up, act] =
-        last.act.present() ? last : inner(frame, "re", place, n2_all, kept_up, at, r);
-    products_.linear_gradient(place, "down", dy_rows, act, r, ffn, hidden, first);
-    const Operand dact = temporary(act_gradient_, r);
-    products_.linear_backward("dact." + place, "down", frame.weights, dy_rows, dact, r, ffn,
-                              hidden);
-    const Operand dup = temporary(up_gradient_, r);
-    builder_.emit("dup." + place, LaneKind::compute,
-                  ActivationBackward{up, dact, {dup, false}, kind, r, ffn});
-    products_.linear_gradient(place, "up", dup, n2_rows, r, hidden, wide, first);
-    products_.linear_backward("dn2." + place, "up", frame.weights, dup, rows_of(part, at, r), r,
-                              hidden, wide);
+    if (!has_experts(frame)) continue;
+    experts_->backward(frame, place, n2_rows, dy_rows, sum, rows_of(part, at, r), r, first);
   }
   tensor_ranks_.add_up(fmt::format("dn2.{}", extent), part, dn2, rows);
   if (shares_products()) {
@@ -126,6 +116,22 @@ Operand Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Opera
   return dy_all;
 }
 
+void Rows::dense_backward(const LayerFrame& frame, const Dense& of, const std::string& place,
+                          const Inner& made, const Operand& n2, const Operand& dy,
+                          const Operand& dn2, std::int64_t rows, std::int64_t first) {
+  const std::int64_t hidden = model_.hidden;
+  products_.linear_gradient(place, of.down, dy, made.act, rows, of.width, hidden, first);
+  const Operand dact = temporary(of.act_gradient, rows);
+  products_.linear_backward("dact." + of.place + place, of.down, frame.weights, dy, dact, rows,
+                            of.width, hidden);
+  const Operand dup = temporary(of.up_gradient, rows);
+  builder_.emit("dup." + of.place + place, LaneKind::compute,
+                ActivationBackward{made.up, dact, {dup, false}, activation_kind(), rows, of.width});
+  products_.linear_gradient(place, of.up, dup, n2, rows, hidden, of.up_width, first);
+  products_.linear_backward("dn2." + of.place + place, of.up, frame.weights, dup, dn2, rows, hidden,
+                            of.up_width);
+}
+
 // With a norm after the feed-forward, its output is made again first, and then the gradient of
 // that.
 Operand Rows::output_gradient(LayerFrame& frame, std::int64_t extent, const Operand& n2_all,
@@ -139,7 +145,7 @@ Operand Rows::output_gradient(LayerFrame& frame, std::int64_t extent, const Oper
   for (std::int64_t at = 0; at < all_rows; at += tile) {
     const std::int64_t r = std::min(tile, all_rows - at);
     const std::string place = fmt::format("{}.{}", extent, at);
-    const Inner now = inner(frame, "z", place, n2_all, kept_up, at, r);
+    const Inner now = inner(frame, *dense_of(frame), "z", place, n2_all, kept_up, at, r);
     products_.linear("zdown." + place, "down", frame.weights, now.act, rows_of(part, at, r), r,
                      part_.feed_forward, model_.hidden);
     if (r == all_rows) last = now;

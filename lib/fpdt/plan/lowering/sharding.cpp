@@ -119,9 +119,9 @@ void cut_apart(const Strategy& strategy, const Sharers& sharers, const ModelSpec
 
 }  // namespace
 
-std::vector<SharedTensor> shared_layer_tensors(const Problem& problem, const Strategy& strategy) {
+std::vector<SharedTensor> shared_layer_tensors(const Problem& problem, const Strategy& strategy,
+                                               const ModelSpec& model) {
   const Sharers sharers(problem, strategy);
-  const ModelSpec& model = problem.model;
   const std::vector<TensorSpec> parts = layer_tensors(part_of(model, sharers.ways));
   std::vector<SharedTensor> tensors;
   std::size_t number = 0;

@@ -70,7 +70,9 @@ struct SharedTensor {
 // and rows of out and down (Shoeybi et al., arXiv 1909.08053, section 3), and nothing else. Where
 // more ranks share products than there are KV heads, the queries of qkv ("q") are cut in more parts
 // than its keys and values ("kv"), which several ranks have (keys_apart).
-std::vector<SharedTensor> shared_layer_tensors(const Problem& problem, const Strategy& strategy);
+// `layer`: the model of a run of layers.
+std::vector<SharedTensor> shared_layer_tensors(const Problem& problem, const Strategy& strategy,
+                                               const ModelSpec& layer);
 std::vector<SharedTensor> shared_global_tensors(const Problem& problem, const Strategy& strategy);
 
 }  // namespace fpdt

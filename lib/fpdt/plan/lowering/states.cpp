@@ -15,12 +15,19 @@ namespace fpdt {
 States::States(Builder& builder, const Problem& problem, const Strategy& strategy)
     : problem_(problem), strategy_(strategy) {
   builder.schedule.groups = groups_of(problem, strategy);
-  for (const SharedTensor& shared : shared_layer_tensors(problem, strategy)) {
-    add(builder, shared, problem.model.layers);
-    layer_names_.push_back(shared.name);
+  for (const LayerRun& layers : layer_runs(problem.model)) {
+    const LayerKind& kind = problem.model.kind_of(layers.first);
+    Run& run = runs_.emplace_back();
+    run.first = layers.first;
+    run.count = layers.count;
+    if (kind.dense_feed_forward > 0) run.suffix = "_" + kind.name;
+    for (const SharedTensor& shared : shared_layer_tensors(problem, strategy, layers.model)) {
+      add(builder, shared, &run);
+      run.names.push_back(shared.name);
+    }
   }
   for (const SharedTensor& shared : shared_global_tensors(problem, strategy)) {
-    add(builder, shared, 0);
+    add(builder, shared, nullptr);
   }
   declare_scalars(builder);
   if (strategy.offloads_states()) declare_stages(builder);
@@ -29,7 +36,7 @@ States::States(Builder& builder, const Problem& problem, const Strategy& strateg
 BufferIndex States::state(Builder& builder, const char* kind, const Tensor& tensor,
                           Category category, Dtype dtype, std::int64_t elements, std::int64_t slots,
                           MemorySpace space) {
-  return builder.add({fmt::format("{}.{}", kind, tensor.name),
+  return builder.add({fmt::format("{}.{}", kind, tensor.label),
                       space,
                       Role::state,
                       category,
@@ -46,8 +53,14 @@ BufferIndex States::temporary(Builder& builder, const std::string& name, Categor
 }
 
 // ZeRO-3: 2 (or 4) + 4 + 12 bytes a parameter, over all ranks (Rajbhandari et al., section 5).
-void States::add(Builder& builder, const SharedTensor& shared, std::int64_t count) {
-  Tensor tensor{shared, std::max<std::int64_t>(1, count)};
+void States::add(Builder& builder, const SharedTensor& shared, Run* run) {
+  Tensor tensor{shared, 0, 1, shared.name};
+  if (run != nullptr) {
+    tensor.first = run->first;
+    tensor.count = run->count;
+    if (!run->suffix.empty()) tensor.label.append(".").append(run->suffix, 1);
+  }
+  const bool layered = run != nullptr;
   const Sharding& sharding = tensor.sharding;
   const std::string& name = tensor.name;
   const std::int64_t held = sharding.states(tensor.elements);
@@ -56,7 +69,7 @@ void States::add(Builder& builder, const SharedTensor& shared, std::int64_t coun
   const Dtype storage = storage_type(strategy_);
   const bool offload = strategy_.offloads_states();
   const auto home = [&](StateClass one) {
-    const bool host = count > 0 && strategy_.kept(one) == 0;
+    const bool host = layered && strategy_.kept(one) == 0;
     return host ? MemorySpace::host_pinned : MemorySpace::device;
   };
   tensor.held = held;
@@ -65,10 +78,10 @@ void States::add(Builder& builder, const SharedTensor& shared, std::int64_t coun
   tensor.param =
       state(builder, "param", tensor, Category::weights, storage,
             sharding.parameters(tensor.elements), tensor.count, home(StateClass::parameters));
-  const bool rounds = count > 0 && strategy_.gradients != Storage::f32;
+  const bool rounds = layered && strategy_.gradients != Storage::f32;
   tensor.grad = state(builder, "grad", tensor, Category::gradients, rounds ? storage : Dtype::f32,
                       piece, tensor.count, home(StateClass::gradients));
-  if (count > 0) declare_streams(builder, tensor);
+  if (layered) declare_streams(builder, tensor);
   const auto optimizer = [&](const char* kind) {
     return state(builder, kind, tensor, Category::optimizer, Dtype::f32, tensor.tile,
                  tensor.count * tensor.tiles,
@@ -83,20 +96,20 @@ void States::add(Builder& builder, const SharedTensor& shared, std::int64_t coun
   tensor.moment1 = optimizer("moment1");
   tensor.moment2 = optimizer("moment2");
   // Whole tensors, while a layer uses them and the next is on its way.
-  const std::int64_t slots = count > 0 ? 2 : 1;
+  const std::int64_t slots = layered ? 2 : 1;
   if (sharding.gathers_parameters()) {
     tensor.gathered =
-        temporary(builder, "gathered." + name, Category::weights, storage, whole, slots);
+        temporary(builder, "gathered." + tensor.label, Category::weights, storage, whole, slots);
   }
   if (sharding.several() || tensor.moves_gradients()) {
     tensor.gradient_sum =
-        temporary(builder, "gradient_sum." + name, Category::gradients, Dtype::f32, whole,
+        temporary(builder, "gradient_sum." + tensor.label, Category::gradients, Dtype::f32, whole,
                   sharding.collects_gradients() ? tensor.count : slots);
   }
   // Pieces of parameters on their way to all ranks, or to the host.
   if (sharding.spreads_updates() || tensor.streams_parameters()) {
-    tensor.updated = temporary(builder, "updated." + name, Category::weights, storage, piece,
-                               std::min<std::int64_t>(2, tensor.count));
+    tensor.updated = temporary(builder, "updated." + tensor.label, Category::weights, storage,
+                               piece, std::min<std::int64_t>(2, tensor.count));
   }
   declare_blocks(builder, tensor);
   std::int64_t block = whole;
@@ -106,7 +119,7 @@ void States::add(Builder& builder, const SharedTensor& shared, std::int64_t coun
     largest_sum_ = std::max(largest_sum_, sum_workspace_bytes(members, Bytes{4 * block}));
   }
   longest_held_ = std::max(longest_held_, held);
-  (count > 0 ? layer_ : global_).push_back(std::move(tensor));
+  (layered ? run->tensors : global_).push_back(std::move(tensor));
 }
 
 // Each has a slot for a layer and one for the next.
@@ -114,13 +127,13 @@ void States::declare_streams(Builder& builder, Tensor& tensor) const {
   const Sharding& sharding = tensor.sharding;
   const std::int64_t piece = sharding.piece(tensor.elements);
   if (strategy_.kept(StateClass::parameters) == 0) {
-    tensor.fetched = temporary(builder, "fetched." + tensor.name, Category::weights,
+    tensor.fetched = temporary(builder, "fetched." + tensor.label, Category::weights,
                                storage_type(strategy_), sharding.parameters(tensor.elements), 2);
   }
   if (!strategy_.moves_gradients()) return;
   tensor.sums = strategy_.micro_batches;
   const auto slots = [&](const char* name, Dtype dtype) {
-    return temporary(builder, fmt::format("{}.{}", name, tensor.name), Category::gradients, dtype,
+    return temporary(builder, fmt::format("{}.{}", name, tensor.label), Category::gradients, dtype,
                      piece, 2);
   };
   tensor.complete_gradient = slots("complete_gradient", Dtype::f32);
@@ -141,10 +154,10 @@ void States::declare_blocks(Builder& builder, Tensor& tensor) {
       tensor.sharding.repeats_updates() ? Category::gradients : Category::weights;
   if (tensor.sharding.repeats_updates() || tensor.lenders != 1) {
     tensor.gathered_block =
-        temporary(builder, "gathered_block." + tensor.name, category, gathered, block, 1);
+        temporary(builder, "gathered_block." + tensor.label, category, gathered, block, 1);
   }
   tensor.summed_block =
-      temporary(builder, "summed_block." + tensor.name, Category::gradients, Dtype::f32, block, 1);
+      temporary(builder, "summed_block." + tensor.label, Category::gradients, Dtype::f32, block, 1);
 }
 
 // Elements of a piece of states that come from the host.
@@ -213,7 +226,8 @@ void States::add_state_rows(Builder& builder, const Tensor& tensor, bool layered
     State state;
     state.buffer = buffer;
     state.version = version;
-    state.tensor = layered ? layer_tensor_name(slot, tensor.spec.name) : tensor.spec.name;
+    state.tensor =
+        layered ? layer_tensor_name(tensor.first + slot, tensor.spec.name) : tensor.spec.name;
     state.kind = kind;
     state.shape = tensor.spec.shape;
     state.cut = tensor.cut;
@@ -234,23 +248,27 @@ void States::add_state_rows(Builder& builder, const Tensor& tensor, bool layered
   }
 }
 
-const States::Tensor& States::find(std::string_view name) const {
-  for (const auto* list : {&layer_, &global_}) {
-    for (const Tensor& tensor : *list) {
-      if (tensor.name == name) return tensor;
-    }
+const States::Run& States::run_of(std::int64_t layer) const {
+  for (const Run& run : runs_) {
+    if (layer < run.first + run.count) return run;
   }
   FPDT_ASSERT(false);
-  return global_.front();
+  return runs_.back();
 }
 
-bool States::has(std::string_view name) const {
-  for (const auto* list : {&layer_, &global_}) {
+const States::Tensor* States::found(std::string_view name) const {
+  for (const auto* list : {&runs_[run_].tensors, &global_}) {
     for (const Tensor& tensor : *list) {
-      if (tensor.name == name) return true;
+      if (tensor.name == name) return &tensor;
     }
   }
-  return false;
+  return nullptr;
+}
+
+const States::Tensor& States::find(std::string_view name) const {
+  const Tensor* const tensor = found(name);
+  FPDT_ASSERT(tensor != nullptr);
+  return *tensor;
 }
 
 Operand States::weight(std::string_view name, const Version& use) const {
@@ -291,7 +309,9 @@ Target States::gradient_rows(std::string_view name, const Version& sum, std::int
 Operand States::next_workspace(Builder& builder) const { return builder.next(sum_workspace_); }
 
 void States::add_table(Builder& builder) const {
-  for (const Tensor& tensor : layer_) add_state_rows(builder, tensor, true);
+  for (const Run& run : runs_) {
+    for (const Tensor& tensor : run.tensors) add_state_rows(builder, tensor, true);
+  }
   for (const Tensor& tensor : global_) add_state_rows(builder, tensor, false);
 }
 

@@ -30,11 +30,12 @@ class States {
 
   static constexpr std::int64_t kStageSlots = 2;  // of states on their way to an update
 
-  // One tensor of every layer, or a global one.
+  // One tensor of every layer of a run, or a global one.
   struct Tensor : SharedTensor {
-    std::int64_t count = 1;  // layers that have it
-    std::int64_t held = 0;   // elements of master and moments on one rank
-    std::int64_t tile = 0;   // elements of a slot of them: all, or a part
+    std::int64_t first = 0, count = 1;  // layers that have it
+    std::string label;                  // of its buffers: its name, and that of its run
+    std::int64_t held = 0;              // elements of master and moments on one rank
+    std::int64_t tile = 0;              // elements of a slot of them: all, or a part
     std::int64_t tiles = 1;
     BufferIndex param = -1, master = -1, moment1 = -1, moment2 = -1, grad = -1;
     BufferIndex gradient_sum = -1;            // of the rank, before the sum over several
@@ -51,17 +52,38 @@ class States {
     [[nodiscard]] bool moves_gradients() const { return complete_gradient >= 0; }
 
     // The versions of one slot for each layer: of this step, and of the next.
-    [[nodiscard]] Version now() const { return Version::at(0, count > 1 ? 1 : 0); }
-    [[nodiscard]] Version next() const { return Version::at(count, count > 1 ? 1 : 0); }
+    [[nodiscard]] Version now() const { return slot(0, 1); }
+    [[nodiscard]] Version next() const { return slot(count, 1); }
+    // `each` versions for a layer, those of the run's first one from `offset` on.
+    [[nodiscard]] Version slot(std::int64_t offset, std::int64_t each) const {
+      return count > 1 ? Version::at(offset - first * each, each) : Version::at(offset);
+    }
     // Gradients that move have a version for each micro-batch: the sum before it, the sum with it,
     // and that of all.
     std::int64_t sums = 1;
-    [[nodiscard]] Version sum_before() const { return Version::at(0, now().layer, count); }
-    [[nodiscard]] Version sum_after() const {
-      return Version::at(count, next().layer, sums > 1 ? count : 0);
+    [[nodiscard]] Version sum_before() const { return in_micro_batch(now(), count); }
+    [[nodiscard]] Version sum_after() const { return in_micro_batch(next(), sums > 1 ? count : 0); }
+    [[nodiscard]] Version sum_of_all() const { return slot(count * sums, 1); }
+    [[nodiscard]] static Version in_micro_batch(Version version, std::int64_t each) {
+      version.micro_batch = each;
+      return version;
     }
-    [[nodiscard]] Version sum_of_all() const { return Version::at(count * sums, next().layer); }
   };
+
+  // Layers in a row that have the same tensors. Blocks of each have its suffix, "" for the only
+  // run or for layers of experts.
+  struct Run {
+    std::int64_t first = 0, count = 0;
+    std::string suffix;
+    std::vector<Tensor> tensors;
+    std::vector<std::string> names;
+  };
+  [[nodiscard]] const std::vector<Run>& runs() const { return runs_; }
+  [[nodiscard]] const Run& run_of(std::int64_t layer) const;
+  // Names of layer tensors mean those of this run from now on.
+  void enter(const Run& run) { run_ = static_cast<std::size_t>(&run - runs_.data()); }
+  // Those of the run.
+  [[nodiscard]] const std::vector<std::string>& layer_names() const { return runs_[run_].names; }
 
   // The tensor, or the part that this rank uses, as a consumer reads it. `use` numbers the gathers
   // of layer tensors (a version affine in the call's arguments); one rank ignores it. Rows count
@@ -70,7 +92,7 @@ class States {
   // The same for elements [first, first + elements).
   [[nodiscard]] Operand weight_rows(std::string_view name, const Version& use, std::int64_t first,
                                     std::int64_t elements) const;
-  [[nodiscard]] bool has(std::string_view name) const;
+  [[nodiscard]] bool has(std::string_view name) const { return found(name) != nullptr; }
   // Whether ranks share the terms of products with a weight: it is cut along its input.
   [[nodiscard]] bool shares_terms(std::string_view weight) const {
     return find(weight).cut.axis == 1;
@@ -86,7 +108,7 @@ class States {
   void emit_gather(Builder& builder, const std::vector<std::string>& names, const Version& use,
                    std::string_view op) const;
   void emit_fill(Builder& builder, const std::vector<std::string>& names, const Version& sum) const;
-  // Brings the sums that micro-batches before have left.
+  // Brings the sums that micro-batches before have left, of the run.
   void emit_resume(Builder& builder) const;
   void emit_reduce(Builder& builder, const std::vector<std::string>& names, const Version& sum,
                    std::string_view op) const;
@@ -94,10 +116,10 @@ class States {
   // The workspace of the next sum over ranks in the open block.
   [[nodiscard]] Operand next_workspace(Builder& builder) const;
 
-  // Emits whole blocks: begin, begin_layer, begin_sums, resume_sums, grad_norm_layer, grad_norm,
-  // optimizer_layer, optimizer, finish and finish_evaluate. Head and trainer share the scalars
-  // `step` and `loss`.
-  void emit_blocks(Builder& builder) const;
+  // Emits whole blocks: begin, grad_norm, optimizer, finish and finish_evaluate; and for each run
+  // begin_layer, begin_sums, resume_sums, grad_norm_layer and optimizer_layer. Head and trainer
+  // share the scalars `step` and `loss`.
+  void emit_blocks(Builder& builder);
   // Adds the table of states.
   void add_table(Builder& builder) const;
   [[nodiscard]] Operand loss_scale() const { return {step_, Version::at(0), 3, 1}; }
@@ -117,21 +139,24 @@ class States {
   // Adds up the loads of a sequence's ranks, and its balance.
   void emit_balance(Builder& builder) const;
 
-  [[nodiscard]] const std::vector<std::string>& layer_names() const { return layer_names_; }
   // Whether blocks of the step gather parameters of embedding and head, and those of layers.
   [[nodiscard]] bool gathers() const { return several() && strategy_.zero == 3; }
   [[nodiscard]] bool gathers_layers() const {
-    return gathers() || layer_.front().streams_parameters();
+    return gathers() || runs_.front().tensors.front().streams_parameters();
   }
   // Whether gradients of layers are zero-filled when a step begins.
-  [[nodiscard]] bool begins_layers() const { return !layer_.front().moves_gradients(); }
+  [[nodiscard]] bool begins_layers() const {
+    return !runs_.front().tensors.front().moves_gradients();
+  }
   // Whether the sums of a layer begin in a block of their own: "begin_sums" in the first
   // micro-batch, "resume_sums" in the others.
-  [[nodiscard]] bool resumes_sums() const { return layer_.front().sums > 1; }
+  [[nodiscard]] bool resumes_sums() const { return runs_.front().tensors.front().sums > 1; }
 
  private:
+  [[nodiscard]] const Tensor* found(std::string_view name) const;
   [[nodiscard]] const Tensor& find(std::string_view name) const;
-  void add(Builder& builder, const SharedTensor& shared, std::int64_t count);
+  // With a run, a tensor of its layers; else a global one.
+  void add(Builder& builder, const SharedTensor& shared, Run* run);
   [[nodiscard]] bool several() const { return problem_.ranks() > 1; }
   using Shares = std::function<bool(const Sharding&)>;
   using Named = std::function<Operand(const Tensor&)>;
@@ -178,16 +203,20 @@ class States {
   [[nodiscard]] LaneKind out_lane() const {
     return strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d;
   }
-  void emit_begin(Builder& builder) const;
-  void emit_norm(Builder& builder) const;
+  void emit_begin(Builder& builder);
+  void emit_norm(Builder& builder);
+  // A block for each run, "<name><suffix>", with what emit(run) emits.
+  template <class Emit>
+  void for_each_run(Builder& builder, const std::string& name, Emit emit);
   void emit_finish(Builder& builder) const;
 
   const Problem& problem_;
   const Strategy& strategy_;
-  std::vector<Tensor> layer_, global_;
+  std::vector<Run> runs_;
+  std::size_t run_ = 0;
+  std::vector<Tensor> global_;
   std::int64_t longest_held_ = 0;  // elements of any tensor
   Bytes largest_sum_;              // workspace of the sums of gradients
-  std::vector<std::string> layer_names_;
   BufferIndex step_input_ = -1, step_ = -1, loss_ = -1, loss_total_ = -1, loss_output_ = -1;
   BufferIndex norm_ = -1, norm_total_ = -1, norm_output_ = -1;
   BufferIndex node_total_ = -1;  // of a node's ranks, before the sum over nodes

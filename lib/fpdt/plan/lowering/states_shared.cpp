@@ -150,7 +150,7 @@ void States::emit_fill(Builder& builder, const std::vector<std::string>& names,
 }
 
 void States::emit_resume(Builder& builder) const {
-  for (const Tensor& tensor : layer_) {
+  for (const Tensor& tensor : runs_[run_].tensors) {
     if (tensor.summed >= 0) {
       builder.emit("zero_" + tensor.name, LaneKind::compute,
                    Fill{{{tensor.gradient_sum, Version::plus(0), 0, -1}, false}, 0});

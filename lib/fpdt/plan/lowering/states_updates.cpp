@@ -25,19 +25,28 @@ std::int64_t stage_version(std::int64_t tile) {
 
 }  // namespace
 
-void States::emit_blocks(Builder& builder) const {
+template <class Emit>
+void States::for_each_run(Builder& builder, const std::string& name, Emit emit) {
+  for (const Run& run : runs_) {
+    enter(run);
+    builder.begin_block(name + run.suffix);
+    emit(run);
+    builder.end_block();
+  }
+}
+
+void States::emit_blocks(Builder& builder) {
   emit_begin(builder);
   emit_norm(builder);
-  builder.begin_block("optimizer_layer");
-  emit_updates(builder, layer_);
-  builder.end_block();
+  for_each_run(builder, "optimizer_layer",
+               [&](const Run& run) { emit_updates(builder, run.tensors); });
   builder.begin_block("optimizer");
   emit_updates(builder, global_);
   builder.end_block();
   emit_finish(builder);
 }
 
-void States::emit_begin(Builder& builder) const {
+void States::emit_begin(Builder& builder) {
   const auto scalars = [&] {
     builder.emit(
         "fetch_step", LaneKind::h2d,
@@ -60,24 +69,21 @@ void States::emit_begin(Builder& builder) const {
   for (const Tensor& tensor : global_) zero(tensor);
   builder.end_block();
   if (begins_layers()) {
-    builder.begin_block("begin_layer");
-    for (const Tensor& tensor : layer_) zero(tensor);
-    builder.end_block();
+    for_each_run(builder, "begin_layer", [&](const Run& run) {
+      for (const Tensor& tensor : run.tensors) zero(tensor);
+    });
   }
   if (resumes_sums()) {
-    builder.begin_block("begin_sums");
-    emit_fill(builder, layer_names_, Version::plus(0));
-    builder.end_block();
-    builder.begin_block("resume_sums");
-    emit_resume(builder);
-    builder.end_block();
+    for_each_run(builder, "begin_sums",
+                 [&](const Run& run) { emit_fill(builder, run.names, Version::plus(0)); });
+    for_each_run(builder, "resume_sums", [&](const Run&) { emit_resume(builder); });
   }
   builder.begin_block("begin_evaluate");
   scalars();
   builder.end_block();
 }
 
-void States::emit_norm(Builder& builder) const {
+void States::emit_norm(Builder& builder) {
   const auto square = [&](const std::vector<Tensor>& tensors) {
     sum(
         builder, "reduce_gradients", pointers(tensors), std::mem_fn(&Sharding::collects_gradients),
@@ -94,9 +100,7 @@ void States::emit_norm(Builder& builder) const {
                    SquaredNorm{gradient, {{norm_, Version::at(0), 0, -1}, true}});
     }
   };
-  builder.begin_block("grad_norm_layer");
-  square(layer_);
-  builder.end_block();
+  for_each_run(builder, "grad_norm_layer", [&](const Run& run) { square(run.tensors); });
   builder.begin_block("grad_norm");
   square(global_);
   emit_total(builder, "reduce_norm", norm_, norm_total_);
@@ -165,9 +169,8 @@ void States::emit_streamed_update(Builder& builder, const Tensor& tensor, const 
   for (std::int64_t t = 0; t < tensor.tiles; ++t, ++tile) {
     const std::int64_t first = t * tensor.tile;
     const std::int64_t n = std::min(tensor.tile, tensor.held - first);
-    const std::int64_t layer = tensor.count > 1 ? tensor.tiles : 0;
-    const Version now = Version::at(t, layer);
-    const Version next = Version::at(mul(tensor.count, tensor.tiles) + t, layer);
+    const Version now = tensor.slot(t, tensor.tiles);
+    const Version next = tensor.slot(mul(tensor.count, tensor.tiles) + t, tensor.tiles);
     std::array<Operand, 3> before{};
     std::array<Operand, 3> after{};
     for (std::size_t i = 0; i < 3; ++i) {

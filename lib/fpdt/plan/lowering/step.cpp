@@ -51,9 +51,12 @@ void StepLowering::emit_gathers() {
     states_.emit_gather(builder_, names, use, "gather");
     builder_.end_block();
   };
-  gather("gather", states_.layer_names(), count.forward());
-  gather("gather_backward", states_.layer_names(), count.backward());
-  if (longest > 1) gather("gather_rerun", states_.layer_names(), count.rerun());
+  for (const States::Run& run : states_.runs()) {
+    states_.enter(run);
+    gather("gather" + run.suffix, run.names, count.forward());
+    gather("gather_backward" + run.suffix, run.names, count.backward());
+    if (longest > 1) gather("gather_rerun" + run.suffix, run.names, count.rerun());
+  }
   if (!states_.gathers()) return;
   std::vector<std::string> embed{"embed.weight"};
   if (states_.has("positions.weight")) embed.push_back("positions.weight");
@@ -106,6 +109,11 @@ std::string StepLowering::word_of(std::int64_t layer, Visit visit) const {
   return text + context_.homes[at.layer_class].suffix;
 }
 
+// The block of the layer's run.
+std::string StepLowering::of_run(std::string_view block, std::int64_t layer) const {
+  return std::string(block) + states_.run_of(layer).suffix;
+}
+
 // Emits a block for each layer and visit, unless it is the same as one of an earlier layer.
 void StepLowering::emit_layers() {
   struct Emitted {
@@ -127,6 +135,7 @@ void StepLowering::emit_layers() {
     // Another block of such layers hands on to other homes, or has its input there.
     name = taken == 0 ? word : fmt::format("{}_to{}", word, taken);
     emitted.push_back({name, block});
+    states_.enter(states_.run_of(layer));
     layers_.emit(name, block);
   };
   for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
@@ -140,7 +149,8 @@ void StepLowering::call_forward(std::vector<Call>& calls, std::int64_t micro_bat
   const std::int64_t layers = model_.layers;
   const auto gather = [&](std::int64_t layer) {
     if (states_.gathers_layers() && layer < layers) {
-      builder_.call(calls, "gather", layer, micro_batch, context_.places[index(layer)]);
+      builder_.call(calls, of_run("gather", layer), layer, micro_batch,
+                    context_.places[index(layer)]);
     }
   };
   gather(0);
@@ -170,15 +180,16 @@ void StepLowering::call_backward(std::vector<Call>& calls, std::int64_t micro_ba
   const auto gather = [&](std::size_t i) {
     if (!states_.gathers_layers() || i >= steps.size()) return;
     const bool rerun = steps[i].visit == Visit::rerun;
-    builder_.call(calls, rerun ? "gather_rerun" : "gather_backward", steps[i].layer, micro_batch,
-                  context_.places[index(steps[i].layer)]);
+    const std::int64_t layer = steps[i].layer;
+    builder_.call(calls, of_run(rerun ? "gather_rerun" : "gather_backward", layer), layer,
+                  micro_batch, context_.places[index(layer)]);
   };
   if (longest_segment(strategy_) > 1) gather(0);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     gather(i + 1);
     if (steps[i].visit == Visit::backward && states_.resumes_sums()) {
-      builder_.call(calls, micro_batch == 0 ? "begin_sums" : "resume_sums", steps[i].layer,
-                    micro_batch);
+      const char* const sums = micro_batch == 0 ? "begin_sums" : "resume_sums";
+      builder_.call(calls, of_run(sums, steps[i].layer), steps[i].layer, micro_batch);
     }
     builder_.call(calls, name_of(steps[i].visit, steps[i].layer), steps[i].layer, micro_batch,
                   context_.places[index(steps[i].layer)]);
@@ -250,9 +261,10 @@ void StepLowering::emit_programs() {
   };
   const std::int64_t layers = model_.layers;
   call(schedule.train, "begin");
-  for (std::int64_t l = 0; l < layers && states_.begins_layers(); ++l) {
-    call(schedule.train, "begin_layer", l);
-  }
+  const auto call_layers = [&](std::string_view block) {
+    for (std::int64_t l = 0; l < layers; ++l) call(schedule.train, of_run(block, l), l);
+  };
+  if (states_.begins_layers()) call_layers("begin_layer");
   call(schedule.evaluate, "begin_evaluate");
   for (std::int64_t b = 0; b < strategy_.micro_batches; ++b) {
     for (auto* calls : {&schedule.train, &schedule.evaluate}) {
@@ -267,9 +279,9 @@ void StepLowering::emit_programs() {
     call_backward(schedule.train, b);
     call(schedule.train, "embed_backward", 0, b);
   }
-  for (std::int64_t l = 0; l < layers; ++l) call(schedule.train, "grad_norm_layer", l);
+  call_layers("grad_norm_layer");
   call(schedule.train, "grad_norm");
-  for (std::int64_t l = 0; l < layers; ++l) call(schedule.train, "optimizer_layer", l);
+  call_layers("optimizer_layer");
   call(schedule.train, "optimizer");
   call(schedule.train, "finish");
   call(schedule.evaluate, "finish_evaluate");

@@ -24,6 +24,7 @@ class StepLowering : public LoweringPart {
   // The block of a layer on a visit, and the word for it.
   [[nodiscard]] LayerBlock block_of(std::int64_t layer, Visit visit);
   [[nodiscard]] std::string word_of(std::int64_t layer, Visit visit) const;
+  [[nodiscard]] std::string of_run(std::string_view block, std::int64_t layer) const;
   void emit_programs();
   void call_forward(std::vector<Call>& calls, std::int64_t micro_batch);
   void call_backward(std::vector<Call>& calls, std::int64_t micro_batch);

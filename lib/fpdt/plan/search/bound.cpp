@@ -31,9 +31,9 @@ class Clock {
   }
 
   double products(double flops) const { return seconds({.work = Work::matmul, .flops = flops}); }
-  // Those of the feed-forward, which experts have of their own.
-  double fed(double flops) const {
-    return seconds({.work = Work::matmul, .flops = flops, .own = model_.has_experts()});
+  // Those of experts.
+  double grouped(double flops) const {
+    return seconds({.work = Work::matmul, .flops = flops, .own = true});
   }
 
   // Of all heads of one layer of a kind.
@@ -50,10 +50,11 @@ class Clock {
     return own_ || !in_library(kind, tokens_) ? own : std::min(own, seconds(tiles));
   }
 
-  // A row of a layer, forward and backward: each op reads and writes what it must.
-  double elementwise() const {
-    const std::int64_t taken = model_.rows_of_token();
-    const std::int64_t up = taken * model_.up_width(), narrow = taken * model_.feed_forward;
+  // A row of a layer, forward and backward: each op reads and writes what it must. `layer`: the
+  // model with what layers of its kind have.
+  double elementwise(const ModelSpec& layer) const {
+    const std::int64_t narrow = layer.experts_width() + layer.dense_width();
+    const std::int64_t up = layer.up_width_of(narrow);
     return memory<Norm>(2 * 2 * model_.hidden) + memory<NormBackward>(2 * 3 * model_.hidden) +
            memory<SplitHeads>(2 * model_.qkv_width()) + memory<JoinHeads>(2 * model_.qkv_width()) +
            memory<Activation>(up + narrow) + memory<ActivationBackward>(2 * up + narrow);
@@ -116,25 +117,30 @@ struct Row {
   }
 };
 
-Row row_of(const ModelSpec& model, const LayerKind& kind, Storage storage, const Clock& clock) {
+// Of a layer of `model`, which has what layers of its kind have.
+Row row_of(const ModelSpec& model, Storage storage, const Clock& clock) {
+  const LayerKind& kind = model.kinds.front();
   const double element = storage_bytes(storage);
   const auto hidden = static_cast<double>(model.hidden);
   const auto queries = static_cast<double>(model.q_width());
   const auto qkv = static_cast<double>(model.qkv_width());
-  const std::int64_t taken = model.rows_of_token();
-  const auto up = static_cast<double>(taken * model.up_width());
-  const auto narrow = static_cast<double>(taken * model.feed_forward);
+  const auto dense = static_cast<double>(model.dense_width());
+  const auto dense_up = static_cast<double>(model.up_width_of(model.dense_width()));
+  const auto taken = static_cast<double>(model.experts_width());
+  const auto taken_up = static_cast<double>(model.up_width_of(model.experts_width()));
   const bool parallel = model.parallel_residual;
   Row row;
   row.pair = clock.attention(Work::attention_forward, 1, kind);
   row.keys =
       kind.window > 0 ? static_cast<double>(kind.window) : std::numeric_limits<double>::infinity();
-  row.layer = clock.products(2 * hidden * queries) + clock.fed(2 * hidden * (up + narrow));
-  row.linear =
-      clock.products(2 * hidden * (qkv + (parallel ? 0 : queries))) + clock.fed(2 * hidden * up);
+  row.layer = clock.products(2 * hidden * (queries + dense + dense_up)) +
+              clock.grouped(2 * hidden * (taken + taken_up));
+  row.linear = clock.products(2 * hidden * (qkv + (parallel ? 0 : queries) + dense_up)) +
+               clock.grouped(2 * hidden * taken_up);
   row.input = element * hidden;
   row.attention = element * queries + 4 * static_cast<double>(model.heads);
-  row.all = row.input + row.attention + element * (hidden + qkv + up + (parallel ? 0 : hidden));
+  row.all = row.input + row.attention +
+            element * (hidden + qkv + dense_up + taken_up + (parallel ? 0 : hidden));
   return row;
 }
 
@@ -153,15 +159,14 @@ Bytes device_bytes(const Problem& problem) {
 
 // Parameters of embedding and head, and sums of their gradients in f32, whose home is a device.
 Bytes kept_bytes(const ModelSpec& model, Storage storage) {
-  const std::int64_t ends =
-      parameter_count(model) - mul(model.layers, layer_parameter_count(model));
+  const std::int64_t ends = parameter_count(model) - layers_parameter_count(model);
   return Bytes{mul(storage == Storage::f32 ? 4 + 4 : 2 + 4, ends)};
 }
 
 // All parameters and gradients with two moments in f32, and master weights beside bf16.
 Bytes state_bytes(const ModelSpec& model, Storage storage, Storage gradients) {
   const Bytes f32{mul(storage == Storage::f32 ? 4 + 4 + 8 : 2 + 4 + 12, parameter_count(model))};
-  const std::int64_t layers = mul(model.layers, layer_parameter_count(model));
+  const std::int64_t layers = layers_parameter_count(model);
   return f32 - Bytes{gradients == Storage::f32 ? 0 : mul(2, layers)};
 }
 
@@ -207,7 +212,8 @@ Bound bound_of(const Problem& problem, Storage storage, Storage gradients, std::
   const auto layers = static_cast<double>(model.layers);
   const auto hidden = static_cast<double>(model.hidden);
   const std::vector<std::int64_t> of_kinds = layers_of_kinds(model);
-  double attention = 0;  // of all layers
+  double attention = 0, elementwise = 0;  // of all layers
+  double dense = 0, taken = 0;            // widths of their feed-forwards
   std::vector<Row> rows;
   for (std::size_t k = 0; k < of_kinds.size(); ++k) {
     const LayerKind& kind = model.kinds[k];
@@ -215,15 +221,19 @@ Bound bound_of(const Problem& problem, Storage storage, Storage gradients, std::
     attention +=
         static_cast<double>(of_kinds[k]) * (clock.attention(Work::attention_forward, pairs, kind) +
                                             clock.attention(Work::attention_backward, pairs, kind));
-    rows.push_back(row_of(model, kind, storage, clock));
+    const ModelSpec own = with_layers_of(model, kind);
+    const auto count = static_cast<double>(of_kinds[k]);
+    elementwise += count * tokens * clock.elementwise(own);
+    dense += count * static_cast<double>(own.dense_width() + own.up_width_of(own.dense_width()));
+    taken +=
+        count * static_cast<double>(own.experts_width() + own.up_width_of(own.experts_width()));
+    rows.push_back(row_of(own, storage, clock));
   }
   const auto widths = static_cast<double>(model.qkv_width() + model.q_width());
-  const auto fed =
-      static_cast<double>(model.rows_of_token() * (model.up_width() + model.feed_forward));
   const auto words = static_cast<double>(model.vocabulary);
   // Forward once, backward twice.
-  const double products = clock.products(6 * hidden * tokens * (layers * widths + words)) +
-                          clock.fed(6 * hidden * tokens * layers * fed);
+  const double products = clock.products(6 * hidden * tokens * (layers * widths + dense + words)) +
+                          clock.grouped(6 * hidden * tokens * taken);
   const Bytes states = state_bytes(model, storage, gradients);
   const Bytes pool = pool_bytes(problem);
   const auto room = static_cast<double>(std::max(pool - states, Bytes{}).value);
@@ -238,7 +248,7 @@ Bound bound_of(const Problem& problem, Storage storage, Storage gradients, std::
   const Bytes optimizer{mul(storage == Storage::f32 ? 8 : 12, parameter_count(model))};
   const bool on_host = optimizer > problem.ranks() * device_bytes(problem);
   const double updates = static_cast<double>(parameter_count(model)) * clock.update(on_host);
-  const double sequence = attention + layers * tokens * clock.elementwise() + products + repeats;
+  const double sequence = attention + elementwise + products + repeats;
   Bound bound;
   bound.step_seconds =
       (static_cast<double>(sequences) * sequence + updates) / static_cast<double>(problem.ranks());

@@ -2,7 +2,7 @@
 #include "fpdt/plan/search/floor.h"
 
 #include <algorithm>
-#include <utility>
+#include <vector>
 
 #include "fpdt/cost/demand.h"
 #include "fpdt/spec/attention_kernels.h"
@@ -33,6 +33,27 @@ struct Pairs {
   double& of(bool of_library) { return of_library ? in_library : own; }
 };
 
+// Multiplications of a row with a layer's feed-forward.
+struct Fed {
+  double up = 0, down = 0, router = 0;  // with what all rows meet
+  double taken_up = 0, taken_down = 0;  // with its experts
+};
+
+// By kind.
+std::vector<Fed> feed_forwards(const ModelSpec& model) {
+  std::vector<Fed> kinds;
+  for (const LayerKind& kind : model.kinds) {
+    const ModelSpec own = with_layers_of(model, kind);
+    const auto product = [&own](std::int64_t columns) {
+      return static_cast<double>(own.hidden * columns);
+    };
+    kinds.push_back({product(own.up_width_of(own.dense_width())), product(own.dense_width()),
+                     product(own.experts), product(own.up_width_of(own.experts_width())),
+                     product(own.experts_width())});
+  }
+  return kinds;
+}
+
 }  // namespace
 
 std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
@@ -44,15 +65,13 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
   Pairs forward, backward;
   const auto qkv = static_cast<double>(model.hidden * model.qkv_width());
   const auto out = static_cast<double>(model.hidden * model.q_width());
-  const std::int64_t taken = model.hidden * model.rows_of_token();
-  const auto up = static_cast<double>(taken * model.up_width());
-  const auto down = static_cast<double>(taken * model.feed_forward);
-  const auto router = static_cast<double>(model.hidden * model.experts);
-  double weights = 3 * layers * (qkv + out + router);
-  double fed = 3 * layers * (up + down);  // by the feed-forward
+  const std::vector<Fed> of_kinds = feed_forwards(model);
+  double weights = 3 * layers * (qkv + out);
+  double taken = 0;  // by experts
   std::int64_t layer = 0;
   for (const LayerPlace& at : layer_places(strategy, model.layers)) {
-    const LayerKind& kind = model.kind_of(layer++);
+    const LayerKind& kind = model.kind_of(layer);
+    const Fed& fed = of_kinds[static_cast<std::size_t>(model.kind_at(layer++))];
     const LayerClass& choice = strategy.layer_classes[at.layer_class];
     const bool from_input = choice.recompute == Recompute::from_input;
     const bool rerun = !at.last();
@@ -64,12 +83,14 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
     const bool of_library = in_library(kind, problem.seq_len);
     forward.of(of_library) += pairs + times * most_pairs(problem, shape, kind, repeated) * width;
     backward.of(of_library) += pairs;
-    if (rerun) weights += share * qkv + out + router;
-    if (rerun) fed += up + down;
-    if (model.post_norms) fed += down;  // backward reads it before its norm
+    const double visits = rerun ? 4 : 3;  // forward, backward of twice its products, and a rerun
+    weights += visits * (fed.up + fed.down + fed.router);
+    taken += visits * (fed.taken_up + fed.taken_down);
+    if (rerun) weights += share * qkv + out;
+    if (model.post_norms) weights += fed.down;  // backward reads it before its norm
     if (choice.recompute == Recompute::keep_all) continue;
-    weights += qkv + router + (model.parallel_residual ? 0 : out);
-    fed += up;
+    weights += qkv + fed.router + fed.up + (model.parallel_residual ? 0 : out);
+    taken += fed.taken_up;
   }
   const auto tokens = static_cast<double>(problem.seq_len);
   const auto seconds = [&](Work work, double flops, std::int64_t size, bool own = false) {
@@ -90,12 +111,11 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
   const std::int64_t rows = shape.extent_product_rows(0);
   // Those of experts have rates of their own, and fewer rows each.
   const std::int64_t rows_of_expert =
-      div_ceil(rows * model.rows_of_token(), std::max<std::int64_t>(1, model.experts));
-  if (!model.has_experts()) weights += std::exchange(fed, 0);
+      div_ceil(rows * model.active_experts, std::max<std::int64_t>(1, model.experts));
   const double once = attention(Work::attention_forward, kForwardFlops, forward) +
                       attention(Work::attention_backward, kBackwardFlops, backward) +
                       seconds(Work::matmul, each * weights, rows) +
-                      (fed > 0 ? seconds(Work::matmul, each * fed, rows_of_expert, true) : 0);
+                      (taken > 0 ? seconds(Work::matmul, each * taken, rows_of_expert, true) : 0);
   constexpr double kMost = 9e18;  // centuries; simulation refuses such a step
   return static_cast<std::int64_t>(
       std::min(once * 1e9 * static_cast<double>(strategy.micro_batches), kMost));

@@ -73,10 +73,11 @@ class Constants {
   }
   template <class Op>
   void router(const Op& op) {
-    same("experts", op.experts, stated_.experts);
+    same("experts", op.experts, kind_.experts);
     same("active", op.active, stated_.active_experts);
     same("normalised", op.normalised, stated_.normalised_experts);
     same("sigmoid", op.sigmoid, stated_.sigmoid_router);
+    same("scale", op.scale, stated_.expert_scale);
   }
   template <class Tile>
   void tile(const Tile& op) {
@@ -140,6 +141,18 @@ void check_sinks(const Block& block, const Stated& stated, Findings& findings) {
   }
 }
 
+// Whether layers of a kind have experts. What they do with them is in the constants of ops.
+void check_experts(const Block& block, const StatedKind& kind, Findings& findings) {
+  const Op* last = nullptr;
+  for (const Op& op : block.ops) {
+    if (std::holds_alternative<Route>(op.body)) return;
+    if (std::holds_alternative<Activation>(op.body)) last = &op;
+  }
+  if (last == nullptr || kind.experts == 0) return;
+  findings.add("S801", place_of(block, *last),
+               fmt::format("the block has no experts, and the problem says {}", kind.experts));
+}
+
 // Whether heads are normed, each by itself where it is split off, or jointly: one norm of rows for
 // the queries of each split, and one for its keys.
 void check_head_norms(const Block& block, const Stated& stated, Findings& findings) {
@@ -189,6 +202,7 @@ std::vector<Diagnostic> verify_stated(const Schedule& schedule, const Stated& st
     const Block& block = schedule.blocks[b];
     check_sinks(block, stated, findings);
     check_head_norms(block, stated, findings);
+    for (const std::int64_t k : kinds[b]) check_experts(block, stated.kinds[index(k)], findings);
     for (const Op& op : block.ops) {
       const std::string where = place_of(block, op);
       for (const std::int64_t k : kinds[b]) {

@@ -232,16 +232,23 @@ std::vector<double> labels_of(std::int64_t rows) {
   return labels;
 }
 
-// Loads and chances of a layer, by loops.
+double log_sum(const std::vector<double>& logits, std::int64_t row, std::int64_t experts) {
+  double sum = 0;
+  for (std::int64_t e = 0; e < experts; ++e) sum += std::exp(logits[index(row * experts + e)]);
+  return std::log(sum);
+}
+
+// Loads and chances of a layer, by loops. Squares of log sums stand behind the chances.
 struct Sums {
   std::vector<double> loads, chances;
   Sums(const Layer& layer, const std::vector<double>& logits, const std::vector<double>& labels)
-      : loads(index(layer.experts)), chances(loads.size()) {
+      : loads(index(layer.experts)), chances(loads.size() + 1) {
     const Choices choices(layer, logits);
     for (std::int64_t row = 0; row < layer.rows; ++row) {
       if (labels[index(row)] < 0) continue;
       const auto p = softmax(logits, row, layer.experts);
       for (std::size_t e = 0; e < p.size(); ++e) chances[e] += p[e];
+      chances.back() += std::pow(log_sum(logits, row, layer.experts), 2);
       for (std::int64_t j = row * layer.active; j < (row + 1) * layer.active; ++j) {
         loads[index(choices.expert_of_entry[index(j)])] += 1;
       }
@@ -264,9 +271,10 @@ TEST(ExpertLoadsKernel, CountsTheRowsThatHaveLabels) {
       op.logits = memory.put(Dtype::f32, logits);
       op.routes = memory.put(Dtype::i32, Choices(layer, logits).integers());
       op.labels = memory.put(Dtype::i32, labels);
-      for (Target* target : {&op.loads, &op.chances}) {
-        *target = accumulate ? memory.accumulate(Dtype::f32, layer.experts)
-                             : memory.write(Dtype::f32, layer.experts);
+      for (const auto& [target, count] :
+           {std::pair(&op.loads, layer.experts), {&op.chances, layer.experts + 1}}) {
+        *target =
+            accumulate ? memory.accumulate(Dtype::f32, count) : memory.write(Dtype::f32, count);
       }
       const auto loads = memory.values(op.loads), chances = memory.values(op.chances);
       memory.run(op);
@@ -279,6 +287,11 @@ TEST(ExpertLoadsKernel, CountsTheRowsThatHaveLabels) {
         expected_chances.push_back({sums.chances[e] + (accumulate ? chances[e] : 0),
                                     (error + error_of_weight(layer)) * (sums.chances[e] + 1)});
       }
+      // Of log sums up to about 40, whose absolute error is that of their exponentials.
+      const double squares = sums.chances.back(), rows = static_cast<double>(layer.rows);
+      const double error = (rows + 2) * kUnit + error_of_weight(layer);
+      expected_chances.push_back(
+          {squares + (accumulate ? chances.back() : 0), error * (squares + 80 * rows + 1)});
       expect_close(memory.values(op.loads), expected_loads, Dtype::f32);
       expect_close(memory.values(op.chances), expected_chances, Dtype::f32);
     }
@@ -291,13 +304,13 @@ TEST(BalanceLossKernel, IsTheProductOfSharesAndZeroWithoutRows) {
       SCOPED_TRACE(testing::Message() << layer);
       KernelCase memory;
       BalanceLoss op;
-      op.experts = layer.experts, op.active = layer.active, op.balance = 3;
+      op.experts = layer.experts, op.active = layer.active, op.balance = 3, op.z = 2;
       std::vector<double> loads;
       for (std::int64_t e = 0; e < layer.experts; ++e) {
         loads.push_back(any ? static_cast<double>(e % 7 + 1) : 0);
       }
       op.loads = memory.put(Dtype::f32, loads);
-      op.chances = memory.put_random(Dtype::f32, layer.experts);
+      op.chances = memory.put_random(Dtype::f32, layer.experts + 1);
       op.loss = memory.accumulate(Dtype::f32, 1);
       const double before = memory.values(op.loss)[0];
       const auto chances = memory.values(op.chances);
@@ -307,8 +320,9 @@ TEST(BalanceLossKernel, IsTheProductOfSharesAndZeroWithoutRows) {
         rows += loads[e] / static_cast<double>(layer.active);
         sum += loads[e] * chances[e], magnitude += loads[e] * std::abs(chances[e]);
       }
-      const double term = any ? 3 * sum / rows / rows : 0;
-      const double error = any ? 3 * magnitude / rows / rows : 0;
+      const double term = any ? 3 * sum / rows / rows + 2 * chances.back() / rows : 0;
+      const double error =
+          any ? 3 * magnitude / rows / rows + 2 * std::abs(chances.back()) / rows : 0;
       expect_close(memory.values(op.loss),
                    {{before + term,
                      static_cast<double>(layer.experts + 8) * kUnit * (error + std::abs(before))}},
@@ -327,7 +341,7 @@ TEST(RouteBackwardKernel, HasTheGradientOfTheBalance) {
       const auto labels = labels_of(layer.rows);
       const Sums sums(layer, logits, labels);
       RouteBackward op;
-      layer.set(op), op.normalised = normalised, op.balance = 5;
+      layer.set(op), op.normalised = normalised, op.balance = 5, op.z = 3;
       op.logits = memory.put(Dtype::f32, logits);
       op.routes = memory.put(Dtype::i32, Choices(layer, logits).integers());
       op.dweights = memory.put(Dtype::f32, std::vector<double>(index(layer.pairs()), 0.0));
@@ -340,6 +354,7 @@ TEST(RouteBackwardKernel, HasTheGradientOfTheBalance) {
       std::vector<Expected> expected;
       for (std::int64_t row = 0; row < layer.rows; ++row) {
         const auto p = softmax(logits, row, layer.experts);
+        const double square = 2 * 3 * log_sum(logits, row, layer.experts) / 5;
         double mean = 0;
         for (std::size_t e = 0; e < p.size(); ++e) mean += p[e] * sums.loads[e] / sequence;
         for (std::size_t e = 0; e < p.size(); ++e) {
@@ -347,7 +362,8 @@ TEST(RouteBackwardKernel, HasTheGradientOfTheBalance) {
           const double share = sums.loads[e] / sequence;
           const double factor = counts ? 5 / sequence * p[e] : 0;
           expected.push_back(
-              {factor * (share - mean), 4 * error_of_weight(layer) * factor * (share + mean)});
+              {factor * (share - mean + square),
+               4 * error_of_weight(layer) * factor * (share + mean + std::abs(square) + 1)});
         }
       }
       expect_close(memory.values(op.dlogits), expected, Dtype::f32);

@@ -46,7 +46,8 @@ TEST(Experts, AreWeightedByTheSoftmaxOfThoseTaken) {
 // Two tokens that count and one without a label, in two layers; the gradient against differences
 // of the loss, whose choices stay as they are.
 TEST(Balance, IsLeastWhereExpertsAreAskedEqually) {
-  const ModelSpec model = tiny(2);
+  ModelSpec model = tiny(2);
+  model.balance_loss = 0.7, model.z_loss = 0.3;
   const std::vector<std::int32_t> labels{0, -1, 5};
   const Matrix n{0.3, 0.9, -0.4};
   const auto loss = [&](const Matrix& router) {
@@ -69,11 +70,17 @@ TEST(Balance, IsLeastWhereExpertsAreAskedEqually) {
   }
   for (std::size_t e = 0; e < 3; ++e) EXPECT_EQ(gradient[3 + e], 0) << "no label";
   // All experts chosen, or logits that are equal: X * X * (k / X) * (1 / X) = k.
-  const ModelSpec three = tiny(3);
+  ModelSpec three = tiny(3);
+  three.balance_loss = 1;
   Balance equal(three, labels);
   equal.add(n, of(router));
   EXPECT_NEAR(equal.loss(), 3, 1e-12);
   EXPECT_EQ(Balance(model, labels).loss(), 0);
+  // Of X logits that are 0 the log of the sum is log X.
+  three.balance_loss = 0, three.z_loss = 2;
+  Balance zeros(three, labels);
+  zeros.add(n, of({0, 0, 0}));
+  EXPECT_NEAR(zeros.loss(), 2 * std::log(3.0) * std::log(3.0), 1e-12);
 }
 
 }  // namespace

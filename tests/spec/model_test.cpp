@@ -115,7 +115,10 @@ TEST(Model, HasExperts) {
     EXPECT_NE(check(model).front().message.find("balance_loss: expected 0 to 1e3"),
               std::string::npos);
   }
-  model.balance_loss = 0;
+  model.balance_loss = 0, model.z_loss = -1;
+  ASSERT_EQ(check(model).size(), 1U);
+  EXPECT_NE(check(model).front().message.find("z_loss: expected 0 to 1e3"), std::string::npos);
+  model.z_loss = 0;
   model.bias = true;
   EXPECT_TRUE(check(model).empty());
   const std::int64_t biases = 2 * model.feed_forward + model.hidden;  // of an expert
@@ -125,10 +128,13 @@ TEST(Model, HasExperts) {
   model.sigmoid_router = true;
   EXPECT_TRUE(check(model).empty());
   EXPECT_EQ(parameter_count(model), dense + 2 * (7 * each + router + 8 * biases + shared + 8));
-  model.balance_loss = 0.1;
-  EXPECT_NE(check(model).front().message.find("sigmoid_router: expected false beside"),
-            std::string::npos);
-  model.balance_loss = 0, model.sigmoid_router = false;
+  for (double* const loss : {&model.balance_loss, &model.z_loss}) {
+    *loss = 0.1;
+    EXPECT_NE(check(model).front().message.find("sigmoid_router: expected false beside"),
+              std::string::npos);
+    *loss = 0;
+  }
+  model.sigmoid_router = false;
   model.expert_scale = 0;
   EXPECT_NE(check(model).front().message.find("expert_scale: expected a positive"),
             std::string::npos);

@@ -99,7 +99,8 @@ Case draw(std::mt19937& random) {
     for (double& kept : layers.keep) kept = static_cast<double>(of(kHalves)) / 2;
   }
   if ((active + grid.ranks + strategy.micro_batches) % 2 == 0) {
-    one.problem.model.balance_loss = 0.3;
+    one.problem.model.balance_loss = grid.ring == 2 ? 0 : 0.3;
+    one.problem.model.z_loss = grid.ring == 2 || experts % 2 == 0 ? 0.05 : 0;
   } else {
     // The router's bias of one expert is a sum of terms that cancel.
     one.problem.model.sigmoid_router = experts > 1 && (experts + active) % 2 == 0;

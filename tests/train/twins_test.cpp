@@ -151,6 +151,15 @@ TEST_F(StatedConstants, RoutersAreThoseOfTheProblem) {
   EXPECT_EQ(findings_after<RouteBackward>([](RouteBackward& op) { op.scale = 2; }), "S801");
 }
 
+TEST_F(StatedConstants, LossesOfRoutersAreThoseOfTheProblem) {
+  model.experts = 4, model.active_experts = 2;
+  model.z_loss = 0.1;
+  EXPECT_EQ(findings_after<BalanceLoss>([](BalanceLoss&) {}), "");
+  EXPECT_EQ(findings_after<BalanceLoss>([](BalanceLoss& op) { op.z = 1; }), "S801");
+  EXPECT_EQ(findings_after<BalanceLoss>([](BalanceLoss& op) { op.balance = 1; }), "S801");
+  EXPECT_EQ(findings_after<RouteBackward>([](RouteBackward& op) { op.z = 0; }), "S801");
+}
+
 // Blocks of dense layers that layers of experts call, and the reverse.
 TEST_F(StatedConstants, DenseLayersAreThoseOfTheProblem) {
   model.experts = 4, model.active_experts = 2;

@@ -285,7 +285,7 @@ void Run::step() {
              {"tokens", last_.tokens},
              {"seconds", last_.seconds},
              {"wall_seconds", last_.wall_seconds}};
-  if (job_.problem.model.balance_loss > 0) entry["balance"] = last_.balance;
+  if (job_.problem.model.balances()) entry["balance"] = last_.balance;
   log_.write(entry);
 }
 

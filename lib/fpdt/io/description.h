@@ -82,6 +82,7 @@ void describe(Self& model, Visitor& f) {
   f.sparse("shared_feed_forward", model.shared_feed_forward);
   f.sparse("sigmoid_router", model.sigmoid_router);
   f.sparse("balance_loss", model.balance_loss);
+  f.sparse("z_loss", model.z_loss);
   f.required("vocabulary", model.vocabulary);
   f.required("norm", model.norm);
   f.optional("norm_epsilon", model.norm_epsilon);

@@ -209,6 +209,7 @@ Stated stated_by(const Problem& problem, const Strategy& strategy) {
           model.sigmoid_router,
           model.expert_scale,
           sequence_balance(problem, strategy),
+          sequence_z(problem, strategy),
           kinds,
           pattern,
           adamw.beta1,

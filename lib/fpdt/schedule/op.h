@@ -653,7 +653,8 @@ struct Route {
 };
 
 // What a sequence asks of its experts: loads[e] += rows that chose e, chances[e] += sum over rows
-// of the softmax of their logits. Rows with a label < 0 do not count.
+// of the softmax of their logits, and chances[X] += that of (log sum exp(logits))^2. Rows with a
+// label < 0 do not count.
 struct ExpertLoads {
   static constexpr OpTraits kTraits{"expert_loads", Covers::nothing};
   Operand logits, routes, labels;
@@ -674,14 +675,15 @@ struct ExpertLoads {
 };
 
 // loss[0] += balance * sum over experts of loads * chances / n^2, with n = the sum of loads / k:
-// the auxiliary loss of Fedus et al. (arXiv 2101.03961, eq. 4), of k experts a row. `loads` are
-// those of the whole sequence, `chances` those of the rank's rows.
+// the auxiliary loss of Fedus et al. (arXiv 2101.03961, eq. 4), of k experts a row; and + z *
+// chances[X] / n, that of Zoph et al. (arXiv 2202.08906, eq. 5). `loads` are those of the whole
+// sequence, `chances` those of the rank's rows.
 struct BalanceLoss {
   static constexpr OpTraits kTraits{"balance_loss", Covers::nothing};
   Operand loads, chances;
   Target loss;
   std::int64_t experts = 0, active = 0;
-  double balance = 0;
+  double balance = 0, z = 0;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -691,6 +693,7 @@ struct BalanceLoss {
     f.constant("experts", self.experts);
     f.constant("active", self.active);
     f.constant("balance", self.balance);
+    f.constant("z", self.z);
   }
 };
 
@@ -702,7 +705,7 @@ struct RouteBackward {
   Target dlogits;
   std::int64_t rows = 0, experts = 0, active = 0;
   bool normalised = true, sigmoid = false;
-  double scale = 1, balance = 0;
+  double scale = 1, balance = 0, z = 0;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -719,6 +722,7 @@ struct RouteBackward {
     f.constant("sigmoid", self.sigmoid);
     f.constant("scale", self.scale);
     f.constant("balance", self.balance);
+    f.constant("z", self.z);
   }
 };
 

@@ -36,6 +36,7 @@ struct Stated {
   bool normalised_experts = true, sigmoid_router = false;
   double expert_scale = 1;  // of their weights
   double balance = 0;       // of a sequence's loss that balances experts
+  double z = 0;             // and of its z loss
   std::vector<StatedKind> kinds;
   std::vector<std::int64_t> pattern;  // of layers, as indices; it repeats
   // AdamW. Tensors without decay have 0 instead of weight_decay.

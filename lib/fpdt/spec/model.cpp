@@ -157,6 +157,7 @@ ModelSpec with_layers_of(const ModelSpec& model, const LayerKind& kind) {
   all.shared_feed_forward = none.shared_feed_forward;
   all.sigmoid_router = none.sigmoid_router;
   all.balance_loss = none.balance_loss;
+  all.z_loss = none.z_loss;
   all.kinds.front().dense_feed_forward = 0;
   return all;
 }
@@ -364,15 +365,16 @@ std::int64_t widest_dense(const ModelSpec& model) {
 
 template <class Wrong>
 void check_experts(const ModelSpec& model, Wrong& wrong) {
-  const double balance = model.balance_loss;
-  if (!(balance >= 0 && balance < 1e3) || (balance > 0 && !model.has_experts())) {
-    wrong(fmt::format("balance_loss: expected 0{}, found {}",
-                      model.has_experts() ? " to 1e3" : " without experts", balance));
+  for (const auto& [key, loss] :
+       {std::pair("balance_loss", model.balance_loss), {"z_loss", model.z_loss}}) {
+    if (loss >= 0 && loss < 1e3 && (loss == 0 || model.has_experts())) continue;
+    wrong(fmt::format("{}: expected 0{}, found {}", key,
+                      model.has_experts() ? " to 1e3" : " without experts", loss));
   }
-  if (model.sigmoid_router && (!model.has_experts() || balance > 0)) {
-    wrong(fmt::format(
-        "sigmoid_router: expected false {}",
-        balance > 0 ? "beside balance_loss, which is of a softmax" : "without experts"));
+  if (model.sigmoid_router && (!model.has_experts() || model.balances())) {
+    wrong(fmt::format("sigmoid_router: expected false {}",
+                      model.has_experts() ? "beside balance_loss and z_loss, which are of a softmax"
+                                          : "without experts"));
   }
   if (!(model.expert_scale > 0 && model.expert_scale < 1e6) ||
       (model.expert_scale != 1 && !model.has_experts())) {

@@ -122,6 +122,9 @@ struct ModelSpec {
   // Factor of the auxiliary loss that balances experts (arXiv 2101.03961, eq. 4 and 5), over the
   // choices of a sequence in all layers; 0: none.
   double balance_loss = 0;
+  // Factor of the mean square of a router's log sum of exponentials, over the tokens of a sequence
+  // in all layers, which keeps logits small (ST-MoE, arXiv 2202.08906, eq. 5); 0: none.
+  double z_loss = 0;
   double attention_scale = 0;          // of scores; 0: 1 / sqrt(D)
   double attention_cap = 0;            // of scaled scores, c tanh(s / c); 0: none
   double logits_cap = 0;               // of logits, likewise
@@ -148,6 +151,8 @@ struct ModelSpec {
     return activation != ActivationFamily::gelu_tanh && activation != ActivationFamily::gelu_erf;
   }
   [[nodiscard]] bool has_experts() const { return experts > 0; }
+  // Whether the router has a loss of its own.
+  [[nodiscard]] bool balances() const { return balance_loss > 0 || z_loss > 0; }
   // Width of the first feed-forward product: 2F (gate rows, then up rows) if gated, else F.
   [[nodiscard]] std::int64_t up_width() const { return up_width_of(feed_forward); }
   [[nodiscard]] std::int64_t up_width_of(std::int64_t width) const {

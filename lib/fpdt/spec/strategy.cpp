@@ -465,9 +465,13 @@ std::int64_t least_loss_rows(const Problem& problem, const Strategy& strategy) {
 }
 
 double sequence_balance(const Problem& problem, const Strategy& strategy) {
-  const std::int64_t sequences = strategy.mesh.replicas * strategy.micro_batches;
   return problem.model.balance_loss * static_cast<double>(problem.model.experts) /
-         static_cast<double>(sequences);
+         static_cast<double>(strategy.mesh.replicas * strategy.micro_batches);
+}
+
+double sequence_z(const Problem& problem, const Strategy& strategy) {
+  return problem.model.z_loss /
+         static_cast<double>(strategy.mesh.replicas * strategy.micro_batches);
 }
 
 }  // namespace fpdt

@@ -227,6 +227,8 @@ std::int64_t least_loss_rows(const Problem& problem, const Strategy& strategy);
 // The factor of a sequence's part of the loss that balances experts: the model's, times X, over the
 // sequences of a step. 0 without one.
 double sequence_balance(const Problem& problem, const Strategy& strategy);
+// That of its z loss: the model's over the sequences of a step.
+double sequence_z(const Problem& problem, const Strategy& strategy);
 
 // Geometry that follows from problem and strategy.
 struct Geometry {

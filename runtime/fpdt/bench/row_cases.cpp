@@ -153,14 +153,14 @@ struct Rows {
     loads.routes = route.routes.operand;
     loads.labels = sheet.integers(rows, rows);
     loads.loads = sheet.sum(1, route.experts);
-    loads.chances = sheet.sum(1, route.experts);
+    loads.chances = sheet.sum(1, route.experts + 1);
     op(loads);
   }
   void balance_loss() const {
     const auto routed = with_experts<Route>();
     BalanceLoss term;
     term.loads = sheet.given(Dtype::f32, 1, routed.experts);
-    term.chances = sheet.given(Dtype::f32, 1, routed.experts);
+    term.chances = sheet.given(Dtype::f32, 1, routed.experts + 1);
     term.loss = sheet.sum(1, 1);
     term.experts = routed.experts;
     term.active = routed.active;

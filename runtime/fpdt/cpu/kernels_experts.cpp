@@ -53,18 +53,22 @@ void choose(const float* values, std::int64_t experts, std::int64_t active, std:
 }
 
 // The probability of each expert. A NaN makes all of them NaN.
-void softmax(const float* logits, std::int64_t experts, float* p) {
+// Returns log sum exp(logits).
+float softmax(const float* logits, std::int64_t experts, float* p) {
   float most = kLeastLogit, sum = 0;
   for (std::int64_t e = 0; e < experts; ++e) most = std::max(most, logits[e]);
   for (std::int64_t e = 0; e < experts; ++e) sum += p[e] = exponential(logits[e] - most);
   for (std::int64_t e = 0; e < experts; ++e) p[e] /= sum;
+  return most + std::log(sum);
 }
 
-// What Route and its gradient make weights of: the softmax, or sigmoids.
+// What Route and its gradient make weights of: the softmax, of which it returns the log of the sum,
+// or sigmoids.
 template <class Op>
-void scores(const Op& op, const float* logits, float* p) {
+float scores(const Op& op, const float* logits, float* p) {
   if (!op.sigmoid) return softmax(logits, op.experts, p);
   for (std::int64_t e = 0; e < op.experts; ++e) p[e] = 1 / (1 + exponential(-logits[e]));
+  return 0;
 }
 
 // Entries in order of expert, then row: a counting sort. `slots` holds the choices before.
@@ -184,22 +188,26 @@ void execute(const ExpertLoads& op, const Frame& frame) {
     float* const p = frame.scratch(worker);
     float* const run = p + op.experts;
     float* const sum = run + op.experts;
-    float* const load_sum = sum + op.experts;
+    float* const load_sum = sum + op.experts + 1;  // after the squares
     float* const buffer = load_sum + op.experts;
-    std::fill_n(sum, 2 * op.experts, 0.0F);
+    std::fill_n(sum, 2 * op.experts + 1, 0.0F);
     for (std::int64_t first = 0; first < op.rows; first += kRun) {
       std::fill_n(run, op.experts, 0.0F);
+      float squares = 0;
       for (std::int64_t row = first; row < std::min(op.rows, first + kRun); ++row) {
         if (labels[row] < 0) continue;
-        softmax(load(logits, row * op.experts, op.experts, buffer), op.experts, p);
+        const float log_sum =
+            softmax(load(logits, row * op.experts, op.experts, buffer), op.experts, p);
+        squares += log_sum * log_sum;
         for (std::int64_t e = 0; e < op.experts; ++e) run[e] += p[e];
         for (std::int64_t j = 0; j < op.active; ++j) {
           load_sum[routes.expert_of(row * op.active + j)] += 1;
         }
       }
       for (std::int64_t e = 0; e < op.experts; ++e) sum[e] += run[e];
+      sum[op.experts] += squares;
     }
-    store(chances, 0, op.experts, sum);
+    store(chances, 0, op.experts + 1, sum);
     store(loads, 0, op.experts, load_sum);
   });
 }
@@ -213,22 +221,26 @@ void execute(const BalanceLoss& op, const Frame& frame) {
     rows += chosen / static_cast<double>(op.active);
     sum += chosen * static_cast<double>(load_scalar(chances, e));
   }
-  const auto term = static_cast<float>(rows > 0 ? op.balance * sum / rows / rows : 0);
+  const auto squares = static_cast<double>(load_scalar(chances, op.experts));
+  const double loss = rows > 0 ? op.balance * sum / rows / rows + op.z * squares / rows : 0;
+  const auto term = static_cast<float>(loss);
   store(frame.view(op, op.loss), 0, 1, &term);
 }
 
 namespace {
 
-// Adds the gradient of BalanceLoss with respect to the logits of a row.
-void add_balance(const RouteBackward& op, const View& loads, const float* p, float* dlogits) {
+// Adds the gradient of BalanceLoss with respect to the logits of a row, whose softmax is p.
+void add_balance(const RouteBackward& op, const View& loads, const float* p, float log_sum,
+                 float* dlogits) {
   float rows = 0, mean = 0;
   for (std::int64_t e = 0; e < op.experts; ++e) rows += load_scalar(loads, e);
   rows /= static_cast<float>(op.active);
   if (!(rows > 0)) return;
   for (std::int64_t e = 0; e < op.experts; ++e) mean += p[e] * (load_scalar(loads, e) / rows);
   const float factor = static_cast<float>(op.balance) / rows;
+  const float square = static_cast<float>(2 * op.z) / rows * log_sum;
   for (std::int64_t e = 0; e < op.experts; ++e) {
-    dlogits[e] += factor * p[e] * (load_scalar(loads, e) / rows - mean);
+    dlogits[e] += p[e] * (factor * (load_scalar(loads, e) / rows - mean) + square);
   }
 }
 
@@ -251,7 +263,7 @@ void execute(const RouteBackward& op, const Frame& frame) {
     float* const p = frame.scratch(worker);
     float* const dw = p + op.experts;  // of each expert
     float* const whole = dw + op.experts;
-    scores(op, load(logits, row * op.experts, op.experts, dw), p);
+    const float log_sum = scores(op, load(logits, row * op.experts, op.experts, dw), p);
     std::copy_n(p, op.experts, whole);
     std::fill_n(dw, op.experts, 0.0F);
     float mass = 0, mean = 0;
@@ -274,7 +286,7 @@ void execute(const RouteBackward& op, const Frame& frame) {
       for (std::int64_t e = 0; e < op.experts; ++e) dw[e] = p[e] * (dw[e] - mean);
     }
     for (std::int64_t e = 0; op.sigmoid && e < op.experts; ++e) dw[e] *= 1 - whole[e];
-    if (labels != nullptr && labels[row] >= 0) add_balance(op, loads, whole, dw);
+    if (labels != nullptr && labels[row] >= 0) add_balance(op, loads, whole, log_sum, dw);
     store(dlogits, row * op.experts, op.experts, dw);
   });
 }

@@ -38,6 +38,8 @@ struct Softmax {
   __device__ __forceinline__ float operator()(float logit) const {
     return expf(logit - most) / sum;
   }
+  // log sum exp(logits)
+  __device__ __forceinline__ float log_sum() const { return most + logf(sum); }
 };
 
 template <int kEach>
@@ -250,7 +252,7 @@ __device__ __forceinline__ int expert_of(const Routes& routes, std::int32_t pair
 constexpr int kWarps = kThreads / kWarp;
 constexpr std::int64_t kLoadBlocks = 256;
 
-// Partial sums over the rows of a block: chances [X], then loads [X].
+// Partial sums over the rows of a block: chances [X], the squares of log sums, loads [X].
 //
 // Napkin: reads 4 bytes per logit; 20 instructions for each expert of a lane and 8 for each choice.
 // 65536 rows of 128 experts take 20 us on 132 multiprocessors, and memory 8 us. Not measured yet.
@@ -260,13 +262,14 @@ __global__ void __launch_bounds__(kThreads)
               float* partials) {
   __shared__ float room[kWarps][kEach * kWarp];
   const int warp = static_cast<int>(threadIdx.x / kWarp);
-  float chances[kEach] = {}, loads[kEach] = {};
+  float chances[kEach] = {}, loads[kEach] = {}, squares = 0;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps;
   for (std::int64_t row = row_of_warp(); row < rows; row += step) {
     if (labels[row] < 0) continue;
     float values[kEach];
     load_logits(logits + row * routes.experts, routes.experts, values);
     const Softmax probability = softmax_of(values);
+    squares += probability.log_sum() * probability.log_sum();
 #pragma unroll
     for (int i = 0; i < kEach; ++i) chances[i] += probability(values[i]);
     for (int j = 0; j < routes.active; ++j) {
@@ -286,35 +289,43 @@ __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
   };
-  float* const own = partials + static_cast<std::int64_t>(blockIdx.x) * 2 * routes.experts;
+  float* const own = partials + static_cast<std::int64_t>(blockIdx.x) * (2 * routes.experts + 1);
   give(chances, own);
-  give(loads, own + routes.experts);
+  give(loads, own + routes.experts + 1);
+  if (lane() == 0) room[warp][0] = squares;
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  float sum = 0;
+  for (int i = 0; i < kWarps; ++i) sum += room[i][0];
+  own[routes.experts] = sum;
 }
 
 // Adds up the blocks in order.
 __global__ void add_loads(const float* partials, std::int64_t blocks, int experts, float* chances,
                           bool add_chances, float* loads, bool add_loads) {
-  const std::int64_t at = global_thread();
-  if (at >= 2 * experts) return;
+  const std::int64_t at = global_thread(), all = 2 * experts + 1;
+  if (at >= all) return;
   float sum = 0;
-  for (std::int64_t block = 0; block < blocks; ++block) sum += partials[block * 2 * experts + at];
-  if (at < experts) {
+  for (std::int64_t block = 0; block < blocks; ++block) sum += partials[block * all + at];
+  if (at <= experts) {
     put(chances + at, sum, add_chances);
   } else {
-    put(loads + at - experts, sum, add_loads);
+    put(loads + at - experts - 1, sum, add_loads);
   }
 }
 
 // One warp.
 __global__ void balance_of(const float* loads, const float* chances, int experts, int active,
-                           float balance, float* loss, bool accumulate) {
+                           float balance, float z, float* loss, bool accumulate) {
   float rows = 0;
   for (int e = lane(); e < experts; e += kWarp) rows += loads[e];
   rows = warp_sum(rows) / static_cast<float>(active);
   float sum = 0;
   for (int e = lane(); e < experts; e += kWarp) sum += loads[e] / rows * (chances[e] / rows);
   sum = warp_sum(sum);
-  if (lane() == 0) put(loss, rows > 0 ? balance * sum : 0.0F, accumulate);
+  if (lane() == 0) {
+    put(loss, rows > 0 ? balance * sum + z * (chances[experts] / rows) : 0.0F, accumulate);
+  }
 }
 
 // ---- The gradient of the router ----
@@ -330,7 +341,7 @@ template <int kEach>
 __global__ void __launch_bounds__(kThreads)
     route_gradient(const float* logits, Routes routes, const float* dweights, Sink<Any> dlogits,
                    std::int64_t rows, bool normalised, bool sigmoid, float scale,
-                   const std::int32_t* labels, const float* loads, float balance) {
+                   const std::int32_t* labels, const float* loads, float balance, float z) {
   const std::int64_t row = row_of_warp();
   if (row >= rows) return;
   float p[kEach];
@@ -371,8 +382,9 @@ __global__ void __launch_bounds__(kThreads)
     if ((chosen >> i & 1U) != 0) mean += p[i] / mass * dw[i];
   }
   mean = sigmoid && !normalised ? 0.0F : warp_sum(mean);
-  // Of BalanceLoss: factor * p (share - sum of p share), of shares of the sequence's rows.
-  float share[kEach] = {}, factor = 0, mean_share = 0;
+  // Of BalanceLoss: factor * p (share - sum of p share), of shares of the sequence's rows, and
+  // square * p.
+  float share[kEach] = {}, factor = 0, mean_share = 0, square = 0;
   if (loads != nullptr && labels[row] >= 0) {
     load_logits(loads, routes.experts, share);
     float sequence = 0;
@@ -380,6 +392,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kEach; ++i) sequence += fmaxf(share[i], 0.0F);
     sequence = warp_sum(sequence) / static_cast<float>(routes.active);
     factor = sequence > 0 ? balance / sequence : 0.0F;
+    square = sequence > 0 ? 2.0F * z / sequence * probability.log_sum() : 0.0F;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       share[i] = sequence > 0 ? fmaxf(share[i], 0.0F) / sequence : 0.0F;
@@ -394,7 +407,7 @@ __global__ void __launch_bounds__(kThreads)
     const bool counts = (!normalised && !sigmoid) || (chosen >> i & 1U) != 0;
     const float slope = sigmoid ? 1.0F - p[i] : 1.0F;
     const float value[1] = {(counts ? slope * p[i] / mass * (dw[i] - mean) : 0.0F) +
-                            factor * p[i] * (share[i] - mean_share)};
+                            p[i] * (factor * (share[i] - mean_share) + square)};
     dlogits.store(row * routes.experts + expert, value);
   }
 }
@@ -441,7 +454,7 @@ void execute(const RouteBackward& op, const Frame& frame) {
            elements<const float>(logits), routes, elements<const float>(dweights),
            sink<Any>(dlogits), op.rows, op.normalised, op.sigmoid, static_cast<float>(op.scale),
            elements<const std::int32_t>(labels), elements<const float>(loads),
-           static_cast<float>(op.balance));
+           static_cast<float>(op.balance), static_cast<float>(op.z));
   });
 }
 
@@ -450,26 +463,27 @@ void execute(const ExpertLoads& op, const Frame& frame) {
   const View loads = frame.view(op, op.loads), chances = frame.view(op, op.chances);
   const Routes routes = routes_of(op, frame.view(op, op.routes));
   FPDT_ASSERT(holds(logits, op.rows * op.experts) && labels.elements >= op.rows);
-  FPDT_ASSERT(holds(loads, op.experts) && holds(chances, op.experts));
+  FPDT_ASSERT(holds(loads, op.experts) && holds(chances, op.experts + 1));
   const std::int64_t blocks = std::min(kLoadBlocks, div_ceil(op.rows, kWarps));
-  auto* const partials = frame.partial<float>(blocks * 2 * op.experts);
+  auto* const partials = frame.partial<float>(blocks * (2 * op.experts + 1));
   with_each(op.experts, [&](auto each) {
     launch(sum_loads<decltype(each)::value>, grid_of(blocks), kThreads, 0, frame.stream,
            elements<const float>(logits), routes, elements<const std::int32_t>(labels), op.rows,
            partials);
   });
-  launch(add_loads, grid_of(2 * op.experts, kThreads), kThreads, 0, frame.stream, partials, blocks,
-         routes.experts, elements<float>(chances), accumulates(chances), elements<float>(loads),
-         accumulates(loads));
+  launch(add_loads, grid_of(2 * op.experts + 1, kThreads), kThreads, 0, frame.stream, partials,
+         blocks, routes.experts, elements<float>(chances), accumulates(chances),
+         elements<float>(loads), accumulates(loads));
 }
 
 void execute(const BalanceLoss& op, const Frame& frame) {
   const View loads = frame.view(op, op.loads), chances = frame.view(op, op.chances);
   const View loss = frame.view(op, op.loss);
-  FPDT_ASSERT(holds(loads, op.experts) && holds(chances, op.experts) && holds(loss, 1));
+  FPDT_ASSERT(holds(loads, op.experts) && holds(chances, op.experts + 1) && holds(loss, 1));
   launch(balance_of, 1, kWarp, 0, frame.stream, elements<const float>(loads),
          elements<const float>(chances), static_cast<int>(op.experts), static_cast<int>(op.active),
-         static_cast<float>(op.balance), elements<float>(loss), accumulates(loss));
+         static_cast<float>(op.balance), static_cast<float>(op.z), elements<float>(loss),
+         accumulates(loss));
 }
 
 }  // namespace fpdt::cuda

@@ -23,6 +23,7 @@ void add_part(Matrix& all, std::size_t index, const Matrix& values) {
 // What one token has taken.
 struct Choice {
   Matrix p;                         // [X], softmax of all logits, or their sigmoids
+  double log_sum = 0;               // log sum exp(logits)
   std::vector<std::size_t> chosen;  // [k]
   Matrix weights;                   // [k]
 };
@@ -46,6 +47,8 @@ Choice choose(const ModelSpec& model, const Matrix& row, const ExpertWeights& we
     add_to(keys, weights.selection_bias);
   } else {
     choice.p = softmax(logits);
+    const auto largest = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    choice.log_sum = logits[size(largest)] - std::log(choice.p[size(largest)]);
   }
   std::vector<std::size_t> order(logits.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -174,6 +177,7 @@ void Balance::add(const Matrix& n, const ExpertWeights& weights) {
     const Choice choice = choose(model_, part(n, t, hidden), weights);
     for (const std::size_t e : choice.chosen) loads_[e] += 1;
     add_to(chances_, choice.p);
+    squares_ += choice.log_sum * choice.log_sum;
   }
 }
 
@@ -184,9 +188,10 @@ double Balance::tokens() const {
 
 double Balance::loss() const {
   const double n = tokens();
-  return n > 0 ? static_cast<double>(model_.experts) *
-                     std::inner_product(loads_.begin(), loads_.end(), chances_.begin(), 0.0) / n / n
-               : 0;
+  if (!(n > 0)) return 0;
+  const double asked = std::inner_product(loads_.begin(), loads_.end(), chances_.begin(), 0.0);
+  return model_.balance_loss * static_cast<double>(model_.experts) * asked / n / n +
+         model_.z_loss * squares_ / n;
 }
 
 Matrix Balance::gradient(const Matrix& n, const ExpertWeights& weights, double scale) const {
@@ -196,9 +201,10 @@ Matrix Balance::gradient(const Matrix& n, const ExpertWeights& weights, double s
     if (labels_[t] < 0) continue;
     const Choice choice = choose(model_, part(n, t, hidden), weights);
     const double mean = std::inner_product(choice.p.begin(), choice.p.end(), loads_.begin(), 0.0);
-    const double factor = scale * static_cast<double>(experts) / tokens() / tokens();
+    const double balance = model_.balance_loss * static_cast<double>(experts) / tokens() / tokens();
+    const double square = 2 * model_.z_loss * choice.log_sum / tokens();
     for (std::size_t e = 0; e < experts; ++e) {
-      all[t * experts + e] = factor * choice.p[e] * (loads_[e] - mean);
+      all[t * experts + e] = scale * choice.p[e] * (balance * (loads_[e] - mean) + square);
     }
   }
   return all;

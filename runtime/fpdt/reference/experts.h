@@ -29,9 +29,10 @@ ExpertGradients experts_backward(const ModelSpec& model, const Matrix& n,
                                  const ExpertWeights& weights, const Matrix& dy,
                                  const Matrix& dbalance);
 
-// The loss that balances the experts of a sequence (Fedus et al., arXiv 2101.03961, eq. 4, of k
-// experts a token): X * sum over experts of (choices / n) * (sum of their softmax / n), over the n
-// tokens with a label >= 0 of all layers together.
+// The losses of the router over a sequence, times their factors: balance_loss X * sum over experts
+// of (choices / n) * (sum of their softmax / n) (Fedus et al., arXiv 2101.03961, eq. 4, of k
+// experts a token), and z_loss * (sum of (log sum exp(logits))^2) / n (Zoph et al., arXiv
+// 2202.08906, eq. 5), over the n tokens with a label >= 0 of all layers together.
 class Balance {
  public:
   Balance(const ModelSpec& model, const std::vector<std::int32_t>& labels)
@@ -48,6 +49,7 @@ class Balance {
   const ModelSpec& model_;
   const std::vector<std::int32_t>& labels_;
   Matrix loads_, chances_;
+  double squares_ = 0;
 };
 
 }  // namespace fpdt::reference

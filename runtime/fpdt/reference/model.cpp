@@ -331,8 +331,8 @@ void backward(const ModelSpec& model, const Parameters& parameters, const Sample
 
 Balanced balance_of(const ModelSpec& model, const Parameters& parameters, const Sample& sample,
                     const Record& r, double share) {
-  if (!(model.balance_loss > 0)) return {};
-  Balanced balanced{Balance(model, sample.labels), model.balance_loss * share};
+  if (!model.balances()) return {};
+  Balanced balanced{Balance(model, sample.labels), share};
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
     if (model.kind_of(layer).dense_feed_forward > 0) continue;
     balanced.balance->add(r.layers[size(layer)].n2, expert_weights(parameters, layer));

@@ -155,7 +155,7 @@ Trainer::Trainer(const VerifiedSchedule& schedule, Problem problem, const RankOp
         }
         ports.loss = port("loss_output", Role::output, Dtype::f32, 1, 1);
         ports.norm = port("grad_norm_output", Role::output, Dtype::f32, 1, 1);
-        if (problem_.model.balance_loss > 0) {
+        if (problem_.model.balances()) {
           ports.balance = port("balance_output", Role::output, Dtype::f32, 1, 1);
         }
         if (layout_.sequence_tokens() < problem_.seq_len) {

@@ -135,6 +135,7 @@ void Experts::backward(const LayerFrame& frame, const std::string& place, const 
     route.labels = labels(first, rows);
     route.loads = states_.sequence_loads();
     route.balance = states_.balance();
+    route.z = states_.z();
   }
   builder_.emit("droute." + place, LaneKind::compute, route);
   products_.linear_gradient(place, "router", dlogits, n2, rows, hidden, model_.experts, first);

@@ -78,7 +78,7 @@ std::vector<std::string> groups_of_all(const Problem& problem, const Strategy& s
 std::vector<Group> groups_of(const Problem& problem, const Strategy& strategy) {
   std::vector<Group> groups;
   add_sharing(Sharers(problem, strategy), groups);
-  add_mesh(geometry(problem, strategy), problem.ranks(), problem.model.balance_loss > 0, groups);
+  add_mesh(geometry(problem, strategy), problem.ranks(), problem.model.balances(), groups);
   return groups;
 }
 

@@ -178,7 +178,7 @@ void States::declare_scalars(Builder& builder) {
   norm_output_ = scalars("grad_norm_output", 1, Role::output);
   if (balances()) {
     loads_ = scalars("expert_loads", problem_.model.experts, Role::temporary);
-    chances_ = scalars("expert_chances", problem_.model.experts, Role::temporary);
+    chances_ = scalars("expert_chances", problem_.model.experts + 1, Role::temporary);
     balance_ = scalars("balance", 1, Role::temporary);
     if (several()) balance_total_ = scalars("balance_total", 1, Role::temporary);
     balance_output_ = scalars("balance_output", 1, Role::output);

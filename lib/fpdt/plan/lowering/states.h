@@ -127,7 +127,7 @@ class States {
 
   // The balance of experts over a sequence, if the model asks for it (ADR 0034). Each block that
   // routes in forward adds to `loads` and `chances`.
-  [[nodiscard]] bool balances() const { return problem_.model.balance_loss > 0; }
+  [[nodiscard]] bool balances() const { return problem_.model.balances(); }
   [[nodiscard]] Target loads() const { return {{loads_, kMicroBatch, 0, -1}, true}; }
   [[nodiscard]] Target chances() const { return {{chances_, kMicroBatch, 0, -1}, true}; }
   // The loads of all ranks of the sequence, after emit_balance.
@@ -135,6 +135,7 @@ class States {
     return {loads_total_ < 0 ? loads_ : loads_total_, kMicroBatch, 0, -1};
   }
   [[nodiscard]] double balance() const { return sequence_balance(problem_, strategy_); }
+  [[nodiscard]] double z() const { return sequence_z(problem_, strategy_); }
   void emit_clear_loads(Builder& builder) const;
   // Adds up the loads of a sequence's ranks, and its balance.
   void emit_balance(Builder& builder) const;

@@ -108,6 +108,7 @@ void States::emit_balance(Builder& builder) const {
   term.experts = problem_.model.experts;
   term.active = problem_.model.active_experts;
   term.balance = balance();
+  term.z = z();
   builder.emit("balance", LaneKind::compute, term);
 }
 

@@ -255,13 +255,13 @@ void rule(ShapeTerms& t, const ExpertLoads& op) {
   t.reads("logits", op.logits, elements_of({op.rows, op.experts}), Types::f32);
   t.reads("labels", op.labels, op.rows, Types::i32);
   t.writes("loads", op.loads, op.experts, Types::f32);
-  t.writes("chances", op.chances, op.experts, Types::f32);
+  t.writes("chances", op.chances, op.experts + 1, Types::f32);
 }
 
 void rule(ShapeTerms& t, const BalanceLoss& op) {
   if (!t.experts(1, op.experts, op.active)) return;
   t.reads("loads", op.loads, op.experts, Types::f32);
-  t.reads("chances", op.chances, op.experts, Types::f32);
+  t.reads("chances", op.chances, op.experts + 1, Types::f32);
   t.writes("loss", op.loss, 1, Types::f32);
 }
 

@@ -36,9 +36,9 @@ class Constants {
   void check(const Route& op) { router(op); }
   void check(const RouteBackward& op) {
     router(op);
-    same("balance", op.balance, stated_.balance);
+    losses(op);
   }
-  void check(const BalanceLoss& op) { same("balance", op.balance, stated_.balance); }
+  void check(const BalanceLoss& op) { losses(op); }
   void check(const LossStatistics& op) { same("cap", op.cap, stated_.logits_cap); }
   void check(const LossGradient& op) { same("cap", op.cap, stated_.logits_cap); }
   void check(const AdamW& op) {
@@ -78,6 +78,11 @@ class Constants {
     same("normalised", op.normalised, stated_.normalised_experts);
     same("sigmoid", op.sigmoid, stated_.sigmoid_router);
     same("scale", op.scale, stated_.expert_scale);
+  }
+  template <class Op>
+  void losses(const Op& op) {
+    same("balance", op.balance, stated_.balance);
+    same("z", op.z, stated_.z);
   }
   template <class Tile>
   void tile(const Tile& op) {

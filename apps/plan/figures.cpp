@@ -142,11 +142,15 @@ std::string experts_text(const Problem& problem, const Plan& plan) {
   if (!problem.model.has_experts() || problem.ranks() == 1) return "";
   const ExpertsTraffic sent =
       experts_traffic(problem, plan.strategy, plan.lowered.schedule.schedule());
+  const std::string crossing =
+      sent.crossing == 0
+          ? "Each tile of rows gathers them again"
+          : fmt::format("Gathering sends less once a rank has {} tokens; here it has {}",
+                        format_tokens(sent.crossing), format_tokens(sent.tokens_of_rank));
   return fmt::format(
       "gathered: {} of these bytes; tokens sent to experts on their ranks would be {} with equal "
-      "load. Gathering sends less once a rank has {} tokens; here it has {}",
-      format_bytes(Bytes{sent.gathered}), format_bytes(Bytes{sent.tokens}),
-      format_tokens(sent.crossing), format_tokens(sent.tokens_of_rank));
+      "load. {}",
+      format_bytes(Bytes{sent.gathered}), format_bytes(Bytes{sent.tokens}), crossing);
 }
 
 Json experts_json(const ExpertsTraffic& sent) {

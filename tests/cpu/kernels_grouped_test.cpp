@@ -53,6 +53,48 @@ void check_grouped_matmul(const GroupedShape& s, bool transpose_b, bool accumula
   expect_close(memory.values(op.out), out, s.out);
 }
 
+// Slices one after the other make the same bits as all experts at once, and each leaves the pairs
+// of other experts alone: the first clears them.
+void check_slices(const GroupedShape& s, bool transpose_b, std::int64_t each) {
+  SCOPED_TRACE(testing::Message() << s.layer << ", slices of " << each);
+  ExpertsCase rows(s.layer, s.spread);
+  KernelCase& memory = rows.memory;
+  GroupedMatmul op;
+  rows.set(op);
+  op.n = s.n, op.k = s.k, op.transpose_b = transpose_b;
+  op.a = memory.put_random(s.a, s.layer.pairs() * s.k);
+  op.bias = memory.put_random(s.b, s.layer.experts * s.n);
+  const std::int64_t matrix = s.n * s.k;
+  op.b = memory.put_random(s.b, s.layer.experts * matrix);
+  const auto matrices = memory.values(op.b);
+  GroupedGradient gradient;
+  rows.set(gradient);
+  gradient.n = s.n, gradient.k = s.k;
+  gradient.dy = memory.put_random(s.a, s.layer.pairs() * s.n);
+  gradient.x = op.a;
+  op.out = memory.write(s.out, s.layer.pairs() * s.n);
+  gradient.sum = memory.write(Dtype::f32, s.layer.experts * matrix);
+  memory.run(op);
+  memory.run(gradient);
+  const auto whole = memory.values(op.out), sums = memory.values(gradient.sum);
+  op.out = memory.write(s.out, s.layer.pairs() * s.n);
+  std::vector<double> sliced;
+  for (std::int64_t first = 0; first < s.layer.experts; first += each) {
+    op.slice = gradient.slice = {first, std::min(each, s.layer.experts - first)};
+    const std::int64_t elements = op.slice.count * matrix;
+    const auto begin = matrices.begin() + first * matrix;
+    op.b = memory.put(s.b, {begin, begin + elements});
+    op.out.accumulate = first > 0;
+    memory.run(op);
+    gradient.sum = memory.write(Dtype::f32, elements);
+    memory.run(gradient);
+    const auto part = memory.values(gradient.sum);
+    sliced.insert(sliced.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(memory.values(op.out), whole);
+  EXPECT_EQ(sliced, sums);
+}
+
 void check_grouped_gradient(const GroupedShape& s, bool accumulate) {
   SCOPED_TRACE(testing::Message() << s.layer << ", n " << s.n << " k " << s.k << ", accumulate "
                                   << accumulate);
@@ -99,6 +141,16 @@ void check_grouped(Dtype a, Dtype b, Dtype out) {
   const GroupedShape even{{19, 5, 2}, 24, 40, Spread::together, a, b, out};
   check_grouped_matmul(even, false, true);
   check_grouped_matmul(even, true, true);
+}
+
+TEST(GroupedKernels, SlicesAreTheWhole) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    for (const GroupedShape& s : grouped_shapes(dtype, dtype, dtype)) {
+      for (const std::int64_t each : {1, 2}) {
+        check_slices(s, each == 1, std::min(each, s.layer.experts));
+      }
+    }
+  }
 }
 
 TEST(GroupedKernels, F32) { check_grouped(Dtype::f32, Dtype::f32, Dtype::f32); }

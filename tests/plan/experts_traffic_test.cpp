@@ -37,6 +37,27 @@ TEST(ExpertsTraffic, IsThatOfItsTensors) {
   }
 }
 
+// Each tile gathers up and down in forward, up twice and down once in backward, and sums both.
+TEST(ExpertsTraffic, OfSlicesIsThatOfEachTile) {
+  ModelSpec model = test::tiny_llama();
+  model.experts = 4;
+  model.active_experts = 2;
+  const std::int64_t ranks = 2, up = 4 * model.up_width(), down = 4 * model.feed_forward;
+  for (const std::int64_t slices : {2, 4}) {
+    Strategy strategy = test::tiny_strategy(8);
+    strategy.zero = 3;
+    strategy.tiles.ffn_rows = 2;
+    strategy.tiles.expert_slices = slices;
+    const Problem problem = test::tiny_problem(model, ranks, 32);
+    const ExpertsTraffic found = traffic_of(problem, strategy);
+    const std::int64_t element = strategy.storage == Storage::f32 ? 4 : 2;
+    const std::int64_t tiles = 32 / ranks / 2 * model.layers;
+    const std::int64_t widths = element * (3 * up + 2 * down) + 4 * (up + down);
+    EXPECT_EQ(found.gathered, tiles * widths * model.hidden / ranks);
+    EXPECT_EQ(found.crossing, 0) << "both grow with the tokens";
+  }
+}
+
 TEST(ExpertsTraffic, CrossesWhereTheRecordSays) {
   ModelSpec model = test::tiny_llama();  // Qwen3 30B A3B in bf16: 3 X F / k
   model.experts = 128;

@@ -152,6 +152,48 @@ TEST_F(LoweredExperts, EachRowIsCountedOnce) {
   EXPECT_TRUE(codes_of(twice).count("S509"));
 }
 
+// Slices of a product: one that is left out, two that changed places, and one that begins anew.
+TEST_F(LoweredExperts, SlicesAreMadeOnceInOrder) {
+  ModelSpec model = test::tiny_llama();
+  model.experts = 4;
+  model.active_experts = 2;
+  Strategy strategy = test::tiny_strategy(8);
+  strategy.tiles.ffn_rows = 2;
+  strategy.tiles.expert_slices = 4;
+  whole = lower(test::tiny_problem(model, 2, 16), strategy).schedule.schedule();
+  EXPECT_EQ(codes_of(whole), Codes{});
+  const auto second = [](const GroupedMatmul& op) { return op.slice.first == 1; };
+  const auto damaged = [&](const char* block, const auto& change) {
+    Schedule schedule = whole;
+    std::vector<Op>& ops = ops_of(schedule, block);
+    const auto found = std::find_if(ops.begin(), ops.end(), [&](const Op& op) {
+      const auto* const product = std::get_if<GroupedMatmul>(&op.body);
+      return product != nullptr && second(*product);
+    });
+    change(ops, found);
+    for (Block& one : schedule.blocks) {
+      for (Op& op : one.ops) op.after.clear();
+    }
+    depend(schedule);
+    return codes_of(schedule);
+  };
+  for (const char* const block : {"forward", "backward"}) {
+    EXPECT_TRUE(damaged(block, [](auto& ops, auto found) { ops.erase(found); }).count("S510"));
+    EXPECT_TRUE(damaged(block, [](auto&, auto found) {
+                  std::get<GroupedMatmul>(found->body).out.accumulate = false;
+                }).count("S510"));
+    EXPECT_TRUE(damaged(block, [](auto&, auto found) {
+                  std::get<GroupedMatmul>(found->body).slice.first = 2;
+                }).count("S510"));
+  }
+  // Sums of slices receive the rows of all tiles.
+  EXPECT_TRUE(
+      after<GroupedGradient>([](GroupedGradient& op) { op.local_first += 1; }).count("S505"));
+  EXPECT_TRUE(
+      after<GroupedGradient>([](GroupedGradient& op) { op.slice.count = 5; }).count("S205") +
+      after<GroupedGradient>([](GroupedGradient& op) { op.slice.count = 5; }).count("S202"));
+}
+
 // Tiles of 2 rows: what a tile has is not what its neighbour has.
 TEST_F(LoweredExperts, TilesAreNotMixed) {
   EXPECT_EQ(after<Dispatch>([](Dispatch& op) { op.x.row_first ^= 2; }), Codes{"S702"});

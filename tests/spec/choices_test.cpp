@@ -90,7 +90,8 @@ TEST(Choices, NameEachOther) {
   }
 }
 
-// In one of two strategies at least, since not all choices have an effect beside all others.
+// In one of two strategies and models at least, since not all choices have an effect beside all
+// others.
 TEST(Choices, WithALeverHaveOtherValues) {
   Problem problem = test::tiny_problem(test::tiny_llama(), 4, 512);
   problem.cluster.nodes = problem.cluster.devices_per_node = 2;
@@ -101,13 +102,17 @@ TEST(Choices, WithALeverHaveOtherValues) {
   Strategy around = gathered;
   around.keys = Keys::ring;
   around.layer_classes.front().recompute = Recompute::keep_all;
+  Problem of_experts = problem;
+  of_experts.model.experts = of_experts.model.active_experts = 4;
   const auto fits = [](const Strategy&) { return true; };
   for (const Choice& choice : choices()) {
     if (choice.turn == 0) continue;
     bool others = false;
-    for (const Strategy& strategy : {gathered, around}) {
-      for (const Strategy& value : other_values(problem, choice, strategy, fits)) {
-        others = others || value != strategy;
+    for (const Problem* const one : {&problem, &of_experts}) {
+      for (const Strategy& strategy : {gathered, around}) {
+        for (const Strategy& value : other_values(*one, choice, strategy, fits)) {
+          others = others || value != strategy;
+        }
       }
     }
     EXPECT_TRUE(others) << choice.name();

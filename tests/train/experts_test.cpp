@@ -27,7 +27,7 @@ constexpr std::array kGrids{Grid{1, 1}, Grid{2, 1}, Grid{4, 1},   Grid{2, 2},
 
 // What gpt-oss and GLM have, without another draw.
 void add_likenesses(const Grid& grid, Case& one) {
-  const Strategy& strategy = one.strategy;
+  Strategy& strategy = one.strategy;
   ModelSpec& like = one.problem.model;
   const std::int64_t experts = like.experts, active = like.active_experts;
   like.joint_qk_norm = like.qk_norm && (experts + strategy.micro_batches) % 2 == 0;
@@ -36,6 +36,10 @@ void add_likenesses(const Grid& grid, Case& one) {
   if (grid.ranks % 2 == 0) like.activation = ActivationFamily::clamped_swiglu;
   if ((experts + active + grid.ring) % 3 == 0) like.shared_feed_forward = 8;
   if ((active + strategy.micro_batches) % 3 == 0) like.expert_scale = 2.5;
+  const bool sums = grid.ranks > 1 && strategy.zero >= 2;  // somewhere
+  if (sums && (active + grid.ring) % 2 == 0) {
+    strategy.tiles.expert_slices = experts < 8 ? experts : 4;
+  }
   const std::int64_t dense = (experts + grid.ranks + strategy.zero) % 4;
   if (dense == 1 || dense == 2) {
     LayerKind first = like.kinds.front();
@@ -107,10 +111,10 @@ Case draw(std::mt19937& random) {
   }
   add_likenesses(grid, one);
   const ModelSpec& like = one.problem.model;
-  one.name =
-      fmt::format("experts{}_{}of_ranks{}_ring{}{}{}{}", experts, active, grid.ranks, grid.ring,
-                  like.bias ? "_bias" : "", like.shared_feed_forward > 0 ? "_shared" : "",
-                  like.leading.empty() ? "" : "_dense");
+  one.name = fmt::format(
+      "experts{}_{}of_ranks{}_ring{}{}{}{}{}", experts, active, grid.ranks, grid.ring,
+      like.bias ? "_bias" : "", like.shared_feed_forward > 0 ? "_shared" : "",
+      like.leading.empty() ? "" : "_dense", one.strategy.tiles.expert_slices > 1 ? "_slices" : "");
   return one;
 }
 

@@ -112,28 +112,42 @@ class Rules {
     (op.out.accumulate ? asked.partial : asked.bytes) += bytes(op.out, mul(op.m, op.n));
   }
 
-  // Experts that serve equally many rows: as many products as experts.
+  // Pairs of the experts whose matrices the op has.
+  template <class Grouped>
+  static std::int64_t pairs_of(const Grouped& op) {
+    return div_ceil(mul(mul(op.rows, op.active), op.slice.of(op.experts)), op.experts);
+  }
+
+  // Experts that serve equally many rows: as many products as experts. A slice of them has its
+  // share of the rows.
   template <class Grouped>
   void grouped(Demand& asked, const Grouped& op) const {
     const std::int64_t pairs = mul(op.rows, op.active);
     asked.work = Work::matmul;
     asked.flops =
         2.0 * static_cast<double>(pairs) * static_cast<double>(op.n) * static_cast<double>(op.k);
+    if (op.slice.count > 0) {
+      asked.flops *= static_cast<double>(op.slice.count) / static_cast<double>(op.experts);
+    }
     asked.size = std::min({div_ceil(pairs, op.experts), op.n, op.k});
     asked.own = true;
   }
   void fill(Demand& asked, const GroupedMatmul& op) const {
     grouped(asked, op);
-    const std::int64_t pairs = mul(op.rows, op.active);
-    asked.bytes = bytes(op.a, mul(pairs, op.k)) + bytes(op.b, mul(op.experts, mul(op.n, op.k))) +
-                  bytes(op.bias, mul(op.experts, op.n));
+    const std::int64_t pairs = pairs_of(op), experts = op.slice.of(op.experts);
+    asked.bytes = bytes(op.a, mul(pairs, op.k)) + bytes(op.b, mul(experts, mul(op.n, op.k))) +
+                  bytes(op.bias, mul(experts, op.n));
     (op.out.accumulate ? asked.partial : asked.bytes) += bytes(op.out, mul(pairs, op.n));
+    // The first slice clears the pairs of the others.
+    if (op.slice.count > 0 && !op.out.accumulate) {
+      asked.bytes += bytes(op.out, mul(mul(op.rows, op.active), op.n));
+    }
   }
   void fill(Demand& asked, const GroupedGradient& op) const {
     grouped(asked, op);
-    const std::int64_t pairs = mul(op.rows, op.active);
+    const std::int64_t pairs = pairs_of(op);
     asked.bytes = bytes(op.dy, mul(pairs, op.n)) + bytes(op.x, mul(pairs, op.k));
-    asked.partial = bytes(op.sum, mul(op.experts, mul(op.n, op.k)));
+    asked.partial = bytes(op.sum, mul(op.slice.of(op.experts), mul(op.n, op.k)));
   }
 
   template <class Tile>

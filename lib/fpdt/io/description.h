@@ -221,7 +221,7 @@ void describe_member(const Choice& choice, std::string_view key, const Member& m
       case Form::plain:
         return f.optional(key, **number);
       case Form::sparse:
-        return f.sparse(key, **number);
+        return f.sparse(key, **number, choice.usual);
       case Form::tokens:
         return f.tokens(key, **number);
       case Form::rest:

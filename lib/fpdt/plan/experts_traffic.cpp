@@ -2,20 +2,33 @@
 #include "fpdt/plan/experts_traffic.h"
 
 #include <cmath>
+#include <string_view>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/schedule/traffic.h"
 
 namespace fpdt {
+namespace {
+
+// Whether a buffer has matrices of experts, of all or of a slice. Those of dense layers end with
+// the name of their kind (States).
+bool is_of_experts(std::string_view name) {
+  for (const std::string_view part : {".up.weight", ".down.weight"}) {
+    const std::size_t at = name.find(part);
+    if (at == name.npos) continue;
+    const std::string_view rest = name.substr(at + part.size());
+    return rest.empty() || rest.find_first_not_of(".0123456789") == rest.npos;
+  }
+  return false;
+}
+
+}  // namespace
 
 ExpertsTraffic experts_traffic(const Problem& problem, const Strategy& strategy,
                                const Schedule& schedule) {
   const ModelSpec& model = problem.model;
   FPDT_ASSERT(model.has_experts());
-  // Those of dense layers have another ending (States).
-  const auto of_experts = [](const Buffer& buffer) {
-    return buffer.name.ends_with(".up.weight") || buffer.name.ends_with(".down.weight");
-  };
+  const auto of_experts = [](const Buffer& buffer) { return is_of_experts(buffer.name); };
   ExpertsTraffic sum;
   const Traffic sent =
       traffic(schedule, schedule.train, 0, problem.cluster.devices_per_node, of_experts);
@@ -28,7 +41,7 @@ ExpertsTraffic experts_traffic(const Problem& problem, const Strategy& strategy,
   const std::int64_t rows = mul(sum.tokens_of_rank, experts);
   sum.tokens =
       mul(mul(4 * strategy.micro_batches, rows), model.hidden * element) / ranks * (ranks - 1);
-  if (sum.tokens > 0) {
+  if (sum.tokens > 0 && strategy.tiles.expert_slices == 1) {
     sum.crossing = static_cast<std::int64_t>(
         std::ceil(static_cast<double>(sum.gathered) * static_cast<double>(sum.tokens_of_rank) /
                   static_cast<double>(sum.tokens)));

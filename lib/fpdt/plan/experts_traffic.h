@@ -17,7 +17,8 @@ struct ExpertsTraffic {
   std::int64_t tokens_of_rank = 0;  // of a sequence
   // Tokens of a rank from which gathered experts are fewer bytes: the first number grows with the
   // layers, the second with the tokens. 3 X F / k in bf16 where experts are gathered in forward and
-  // in backward and summed in f32.
+  // in backward and summed in f32. 0: each tile of rows gathers slices of them again, so that both
+  // grow with the tokens.
   std::int64_t crossing = 0;
 };
 

@@ -796,13 +796,22 @@ struct CombineBackward {
   }
 };
 
+// Experts [first, first + count) of a layer, whose matrices an op has; count 0: those of all.
+struct ExpertSlice {
+  std::int64_t first = 0, count = 0;
+  bool operator==(const ExpertSlice&) const = default;
+  [[nodiscard]] std::int64_t of(std::int64_t experts) const { return count > 0 ? count : experts; }
+};
+
 // out[p] = a[p] * b[expert of pair p] + bias[expert]: a [rows * k, in], out [rows * k, n]; b holds
-// a matrix an expert, [X, in, n], or [X, n, in] when transpose_b; bias [X, n].
+// a matrix an expert, [X, in, n], or [X, n, in] when transpose_b; bias [X, n]. With a slice, b has
+// its experts alone, and bias all; pairs of other experts have 0.
 struct GroupedMatmul {
   static constexpr OpTraits kTraits{"grouped_matmul", Covers::nothing};
   Operand a, b, bias, routes;
   Target out;
   std::int64_t rows = 0, experts = 0, active = 0, n = 0, k = 0;  // k: in
+  ExpertSlice slice;
   bool transpose_b = false;
 
   template <class Self, class F>
@@ -817,17 +826,21 @@ struct GroupedMatmul {
     f.constant("active", self.active);
     f.constant("n", self.n);
     f.constant("k", self.k);
+    f.constant("first_expert", self.slice.first);
+    f.constant("slice", self.slice.count);
     f.constant("transpose_b", self.transpose_b);
   }
 };
 
 // sum[e] += sum over the pairs p of expert e, in their order, of dy[p]^T x[p]: the gradient of a
-// matrix [n, k] an expert. dy [rows * k, n], x [rows * k, k]. local_first: as in Matmul.
+// matrix [n, k] an expert, of all or of a slice. dy [rows * k, n], x [rows * k, k]. local_first: as
+// in Matmul.
 struct GroupedGradient {
   static constexpr OpTraits kTraits{"grouped_gradient", Covers::rows};
   Operand dy, x, routes;
   Target sum;
   std::int64_t rows = 0, experts = 0, active = 0, n = 0, k = 0;
+  ExpertSlice slice;
   std::int64_t local_first = -1;
 
   template <class Self, class F>
@@ -841,6 +854,8 @@ struct GroupedGradient {
     f.constant("active", self.active);
     f.constant("n", self.n);
     f.constant("k", self.k);
+    f.constant("first_expert", self.slice.first);
+    f.constant("slice", self.slice.count);
     f.constant("local_first", self.local_first);
   }
 };

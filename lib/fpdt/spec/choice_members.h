@@ -1,4 +1,4 @@
-// How rows of the table of choices name the members of a strategy. Internal to choices.cpp.
+// How rows of the table of choices name the members of a strategy. Internal to the table.
 #pragma once
 
 #include <array>
@@ -52,6 +52,9 @@ template <class Group, class T>
 std::function<void(Problem&, Strategy&)> set(Group Strategy::*group, T Group::*member, T value) {
   return [=](Problem&, Strategy& s) { s.*group.*member = value; };
 }
+
+// Rows of the table that have a file of their own.
+std::vector<Choice> rows_of_tiles();
 
 inline std::string unless(bool effect, std::string_view reason) {
   return effect ? "" : std::string(reason);

@@ -67,6 +67,20 @@ Strategies other_tiles(const Strategy& strategy, std::int64_t Tiles::*tile, std:
   return values;
 }
 
+// Half and twice as many.
+Strategies other_slices(const Problem& problem, const Strategy& strategy, const Fits&) {
+  constexpr std::int64_t kMost = 8;
+  const ModelSpec& model = problem.model;
+  Strategies values;
+  const std::int64_t now = strategy.tiles.expert_slices;
+  for (const std::int64_t slices : {now / 2, now * 2}) {
+    if (slices < 1 || slices > kMost || !model.has_experts() || model.experts % slices != 0)
+      continue;
+    values.push_back(with(strategy, [&](Strategy& s) { s.tiles.expert_slices = slices; }));
+  }
+  return values;
+}
+
 Strategies other_depths(const Problem&, const Strategy& strategy, const Fits&) {
   Strategies values;
   for (const std::int64_t step : {-1, 1}) {

@@ -10,6 +10,7 @@ using Strategies = std::vector<Strategy>;
 
 // Other values of a choice.
 Strategies other_chunks(const Problem& problem, const Strategy& strategy, const Fits& fits);
+Strategies other_slices(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_depths(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_segments(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_home_of(StateClass one, const Strategy& strategy);

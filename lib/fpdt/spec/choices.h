@@ -46,6 +46,7 @@ struct Choice {
   std::string_view meaning{};                              // in docs/reference/yaml.md
   std::function<Member(Strategy&, LayerClass&)> member{};  // none: the key is a map or a list
   Form form = Form::plain;
+  std::int64_t usual = 0;  // of a sparse number
 
   std::string label{};  // of its lever and its changes; empty: the last part of the key
   // The choice that takes this one with it in a ladder.

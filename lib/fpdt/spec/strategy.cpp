@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -339,6 +340,23 @@ void check_exchanges(Findings& wrong, const Problem& problem, const Strategy& st
       round_up(div_ceil(problem.seq_len, most), unit));
 }
 
+void check_slices(Findings& wrong, const Problem& problem, const Strategy& strategy) {
+  const std::int64_t slices = strategy.tiles.expert_slices;
+  const ModelSpec& model = problem.model;
+  if (slices == 1 || (slices > 1 && !model.has_experts())) return;
+  if (slices < 1 || model.experts % slices != 0) {
+    wrong("P104", "tiles.expert_slices",
+          "tiles.expert_slices: {} does not divide {} experts; use 1, or {}", slices, model.experts,
+          std::gcd(std::max<std::int64_t>(2, slices), model.experts));
+  } else if (problem.ranks() == 1 || strategy.zero < 2) {
+    wrong(
+        "P104", "tiles.expert_slices",
+        "tiles.expert_slices: {} needs several ranks and zero 2 or 3, so that sums of slices have "
+        "a place to be added up; use 1",
+        slices);
+  }
+}
+
 void check_tiles(Findings& wrong, const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
   // Of rows that each rank has of its own, or that several share.
@@ -354,6 +372,7 @@ void check_tiles(Findings& wrong, const Problem& problem, const Strategy& strate
   };
   many("tiles.ffn_rows", strategy.tiles.ffn_rows,
        tiles(strategy.tiles.ffn_rows, shape.tensor_ranks), least_ffn_rows(problem, strategy));
+  check_slices(wrong, problem, strategy);
   // Pairs of rows and experts are counted in 32 bits, and their sources and slots stand together.
   if (const ModelSpec& model = problem.model; model.has_experts()) {
     const std::int64_t most = (INT32_MAX - model.experts) / (2 * model.active_experts);

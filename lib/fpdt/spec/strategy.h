@@ -130,6 +130,7 @@ struct Tiles {
   std::int64_t ffn_rows = 0;          // rows of one rank; 0: the whole chunk
   std::int64_t loss_rows = 0;         // 0: the whole chunk
   std::int64_t loss_vocabulary = 0;   // 0: the whole vocabulary
+  std::int64_t expert_slices = 1;     // in which the experts of a layer are gathered, in turn
   BackwardOrder backward_order = BackwardOrder::kv_outer;
   bool serpentine = false;  // alternate the direction of rows; reuse what is still in the ring
   bool long_tiles = false;  // one attention tile spans all KV that is resident on the device

@@ -96,6 +96,7 @@ struct GroupedOperands {
 // A tile of one expert's product, over the whole of k in order.
 void multiply_tile(const GroupedMatmul& op, const GroupedOperands& views, std::int64_t expert,
                    Range rows, Range columns, float* scratch) {
+  const std::int64_t matrix = expert - op.slice.first;
   float* const a_buffer = scratch;
   float* const b_buffer = a_buffer + kTile * kDepth;
   float* const sums = b_buffer + kTile * kDepth;
@@ -103,9 +104,9 @@ void multiply_tile(const GroupedMatmul& op, const GroupedOperands& views, std::i
   for (std::int64_t at = 0; at < op.k; at += kDepth) {
     const std::int64_t depth = std::min(kDepth, op.k - at);
     const Block a = block_of(views.a, op.k, rows.first, rows.count(), at, depth, a_buffer);
-    const Block b = op.transpose_b ? block_of(views.b, op.k, expert * op.n + columns.first,
+    const Block b = op.transpose_b ? block_of(views.b, op.k, matrix * op.n + columns.first,
                                               columns.count(), at, depth, b_buffer)
-                                   : block_of(views.b, op.n, expert * op.k + at, depth,
+                                   : block_of(views.b, op.n, matrix * op.k + at, depth,
                                               columns.first, columns.count(), b_buffer);
     const auto sum = at == 0 ? multiply : multiply_add;
     sum(Layout::plain, a, layout, b, rows.count(), columns.count(), depth, sums, columns.count());
@@ -136,8 +137,8 @@ void add_tile(const GroupedGradient& op, const GroupedOperands& views, std::int6
         columns.count());
   }
   for (std::int64_t i = 0; i < rows.count(); ++i) {
-    store(views.out, (expert * op.n + rows.first + i) * op.k + columns.first, columns.count(),
-          sums + i * columns.count());
+    const std::int64_t row = (expert - op.slice.first) * op.n + rows.first + i;
+    store(views.out, row * op.k + columns.first, columns.count(), sums + i * columns.count());
   }
 }
 
@@ -365,9 +366,10 @@ void execute(const GroupedMatmul& op, const Frame& frame) {
   const GroupedOperands views{frame.view(op, op.a), frame.view(op, op.b), frame.view(op, op.out),
                               frame.view(op, op.bias)};
   const Routes routes(op, frame);
-  const std::int64_t column_tiles = div_ceil(op.n, kTile);
-  frame.pool.for_each(op.experts * column_tiles, [&](std::int64_t task, std::int32_t worker) {
-    const std::int64_t expert = task / column_tiles;
+  if (op.slice.count > 0) clear_written(frame, views.out, routes.pairs * op.n);
+  const std::int64_t column_tiles = div_ceil(op.n, kTile), experts = op.slice.of(op.experts);
+  frame.pool.for_each(experts * column_tiles, [&](std::int64_t task, std::int32_t worker) {
+    const std::int64_t expert = op.slice.first + task / column_tiles;
     const Range pairs = routes.pairs_of(expert);
     const Range columns = block_range(task % column_tiles, kTile, op.n);
     for (std::int64_t at = pairs.first; at < pairs.end; at += kTile) {
@@ -380,11 +382,12 @@ void execute(const GroupedMatmul& op, const Frame& frame) {
 void execute(const GroupedGradient& op, const Frame& frame) {
   const GroupedOperands views{frame.view(op, op.dy), frame.view(op, op.x), frame.view(op, op.sum)};
   const Routes routes(op, frame);
-  clear_written(frame, views.out, op.experts * op.n * op.k);
+  const std::int64_t experts = op.slice.of(op.experts);
+  clear_written(frame, views.out, experts * op.n * op.k);
   const std::int64_t row_tiles = div_ceil(op.n, kTile), column_tiles = div_ceil(op.k, kTile);
   const std::int64_t tiles = row_tiles * column_tiles;
-  frame.pool.for_each(op.experts * tiles, [&](std::int64_t task, std::int32_t worker) {
-    const std::int64_t expert = task / tiles;
+  frame.pool.for_each(experts * tiles, [&](std::int64_t task, std::int32_t worker) {
+    const std::int64_t expert = op.slice.first + task / tiles;
     const Range pairs = routes.pairs_of(expert);
     if (pairs.empty()) return;
     const Range rows = block_range(task % tiles / column_tiles, kTile, op.n);

@@ -28,6 +28,7 @@ struct Grouped {
   Sink<Any> out;
   std::int64_t n, k;
   bool transpose_b;
+  int first, count;  // the experts whose matrices there are
 };
 
 // A tile of a product: offsets of its first elements, and its extent.
@@ -66,8 +67,9 @@ __device__ __forceinline__ Tile tile_of_matmul(const Grouped& g) {
   const int expert = expert_of_slot<kSize>(g.routes, slot);
   const std::int64_t begin = g.routes.begin(expert);
   const std::int64_t first = begin + (slot - begin / kSize - expert) * kSize;
-  const std::int64_t matrix = expert * g.n * g.k;
-  const std::int64_t end = g.routes.ends[expert];
+  const std::int64_t matrix = (expert - g.first) * g.n * g.k;
+  const bool own = expert >= g.first && expert < g.first + g.count;
+  const std::int64_t end = own ? g.routes.ends[expert] : 0;
   return {first * g.k,
           matrix + (g.transpose_b ? column * g.k : column),
           expert * g.n + column,
@@ -81,14 +83,14 @@ __device__ __forceinline__ Tile tile_of_matmul(const Grouped& g) {
 template <int kSize>
 __device__ __forceinline__ Tile tile_of_gradient(const Grouped& g) {
   const std::int64_t down = (g.n + kSize - 1) / kSize, across = (g.k + kSize - 1) / kSize;
-  const int expert = static_cast<int>(blockIdx.x / (down * across));
+  const int matrix = static_cast<int>(blockIdx.x / (down * across)), expert = g.first + matrix;
   const std::int64_t row = blockIdx.x / across % down * kSize;
   const std::int64_t column = blockIdx.x % across * kSize;
   const std::int64_t begin = g.routes.begin(expert);
   return {begin * g.n + row,
           begin * g.k + column,
           0,
-          (expert * g.n + row) * g.k + column,
+          (matrix * g.n + row) * g.k + column,
           at_most(kSize, g.n - row),
           at_most(kSize, g.k - column),
           static_cast<int>(g.routes.ends[expert] - begin)};
@@ -404,6 +406,21 @@ void multiply(const Grouped& g, std::initializer_list<View> factors, const View&
   run(std::true_type{});
 }
 
+// Zeros, of which a slice of experts leaves those of the other pairs.
+template <class T>
+__global__ void clear(T* values, std::int64_t count) {
+  for (std::int64_t i = global_thread(); i < count; i += global_threads()) values[i] = T{0};
+}
+
+void clear_pairs(const View& out, std::int64_t count, Stream stream) {
+  const unsigned blocks = grid_of(std::min<std::int64_t>(div_ceil(count, kPlainThreads), 4096));
+  if (out.dtype == Dtype::f32) {
+    launch(clear<float>, blocks, kPlainThreads, 0, stream, elements<float>(out), count);
+  } else {
+    launch(clear<bf16>, blocks, kPlainThreads, 0, stream, elements<bf16>(out), count);
+  }
+}
+
 }  // namespace
 
 void execute(const GroupedMatmul& op, const Frame& frame) {
@@ -411,10 +428,22 @@ void execute(const GroupedMatmul& op, const Frame& frame) {
   const View bias = frame.view(op, op.bias);
   const Routes routes = routes_of(op, frame.view(op, op.routes));
   FPDT_ASSERT(!present(bias) || bias.elements >= op.experts * op.n);
-  FPDT_ASSERT(a.elements >= routes.pairs * op.k && b.elements >= op.experts * op.n * op.k);
+  const std::int64_t experts = op.slice.of(op.experts);
+  FPDT_ASSERT(a.elements >= routes.pairs * op.k && b.elements >= experts * op.n * op.k);
   FPDT_ASSERT(out.elements >= routes.pairs * op.n);
-  const Grouped g{routes,         source<Any>(a), source<Any>(b), source<Any>(bias),
-                  sink<Any>(out), op.n,           op.k,           op.transpose_b};
+  const Grouped g{routes,
+                  source<Any>(a),
+                  source<Any>(b),
+                  source<Any>(bias),
+                  sink<Any>(out),
+                  op.n,
+                  op.k,
+                  op.transpose_b,
+                  static_cast<int>(op.slice.first),
+                  static_cast<int>(experts)};
+  if (op.slice.count > 0 && !accumulates(out)) {
+    clear_pairs(out, routes.pairs * op.n, frame.stream);
+  }
   multiply<false>(g, {a, b}, out, frame, [&](std::int64_t side) {
     return mul(routes.pairs / side + op.experts, div_ceil(op.n, side));
   });
@@ -424,10 +453,20 @@ void execute(const GroupedGradient& op, const Frame& frame) {
   const View dy = frame.view(op, op.dy), x = frame.view(op, op.x), sum = frame.view(op, op.sum);
   const Routes routes = routes_of(op, frame.view(op, op.routes));
   FPDT_ASSERT(dy.elements >= routes.pairs * op.n && x.elements >= routes.pairs * op.k);
-  FPDT_ASSERT(sum.dtype == Dtype::f32 && sum.elements >= op.experts * op.n * op.k);
-  const Grouped g{routes, source<Any>(dy), source<Any>(x), {}, sink<Any>(sum), op.n, op.k, false};
+  const std::int64_t experts = op.slice.of(op.experts);
+  FPDT_ASSERT(sum.dtype == Dtype::f32 && sum.elements >= experts * op.n * op.k);
+  const Grouped g{routes,
+                  source<Any>(dy),
+                  source<Any>(x),
+                  {},
+                  sink<Any>(sum),
+                  op.n,
+                  op.k,
+                  false,
+                  static_cast<int>(op.slice.first),
+                  static_cast<int>(experts)};
   multiply<true>(g, {dy, x}, sum, frame, [&](std::int64_t side) {
-    return mul(op.experts, mul(div_ceil(op.n, side), div_ceil(op.k, side)));
+    return mul(experts, mul(div_ceil(op.n, side), div_ceil(op.k, side)));
   });
 }
 

@@ -1,6 +1,8 @@
 // Emits the ops of experts.
 #include "fpdt/plan/lowering/experts.h"
 
+#include <fmt/format.h>
+
 namespace fpdt {
 
 static_assert(kModelExpertsMost <= kExpertsMost && kModelActiveMost <= kActiveMost);
@@ -155,13 +157,29 @@ void Experts::product(const std::string& op, const LayerFrame& frame, const char
                       std::int64_t width, std::int64_t in, bool back) {
   auto product = of_routes<GroupedMatmul>(taken.routes, rows);
   product.a = a;
-  product.b = states_.weight(std::string(layer) + ".weight", frame.weights);
   if (!back) product.bias = optional_weight(std::string(layer) + ".bias", frame.weights);
-  product.out = {out, false};
   product.n = back ? in : width;
   product.k = back ? width : in;
   product.transpose_b = !back;
-  builder_.emit(op, LaneKind::compute, product);
+  const std::string weight = std::string(layer) + ".weight";
+  for_each_slice(
+      op, weight, [&](const std::string& place, const std::string& name, const ExpertSlice& slice) {
+        product.b = slice.count > 0 ? states_.bring_slice(builder_, name, frame.weights, place)
+                                    : states_.weight(name, frame.weights);
+        product.slice = slice;
+        product.out = {out, slice.first > 0};
+        builder_.emit(place, LaneKind::compute, product);
+      });
+}
+
+template <class Emit>
+void Experts::for_each_slice(const std::string& op, const std::string& tensor, Emit emit) const {
+  const std::int64_t slices = strategy_.tiles.expert_slices;
+  if (slices == 1) return emit(op, tensor, ExpertSlice{});
+  const std::int64_t each = div_exact(model_.experts, slices);
+  for (std::int64_t i = 0; i < slices; ++i) {
+    emit(fmt::format("{}.{}", op, i), slice_name(tensor, i), ExpertSlice{i * each, each});
+  }
 }
 
 void Experts::gradient(const std::string& op, const char* layer, const Taken& taken,
@@ -170,12 +188,20 @@ void Experts::gradient(const std::string& op, const char* layer, const Taken& ta
   auto sum = of_routes<GroupedGradient>(taken.routes, rows);
   sum.dy = dy;
   sum.x = x;
-  sum.sum = states_.gradient_rows(std::string(layer) + ".weight", Version::plus(0), 0,
-                                  model_.experts * width * in);
   sum.n = width;
   sum.k = in;
   sum.local_first = first;
-  builder_.emit(op, LaneKind::compute, sum);
+  for_each_slice(op, std::string(layer) + ".weight",
+                 [&](const std::string& place, const std::string& name, const ExpertSlice& slice) {
+                   const bool sliced = slice.count > 0;
+                   const std::int64_t elements = slice.of(model_.experts) * width * in;
+                   sum.slice = slice;
+                   sum.sum = sliced ? states_.begin_slice_gradient(builder_, name, "zero_" + place)
+                                    : states_.gradient_rows(name, Version::plus(0), 0, elements);
+                   builder_.emit(place, LaneKind::compute, sum);
+                   if (!sliced) return;
+                   states_.reduce_slice_gradient(builder_, name, sum.sum, "reduce_" + place);
+                 });
 }
 
 Operand Experts::bias_terms(const LayerFrame& frame, const std::string& place, const Operand& dy,

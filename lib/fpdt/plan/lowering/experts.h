@@ -41,6 +41,9 @@ class Experts : public LoweringPart {
   void gradient(const std::string& op, const char* layer, const Taken& taken, const Operand& dy,
                 const Operand& x, std::int64_t rows, std::int64_t width, std::int64_t in,
                 std::int64_t first);
+  // Calls emit(op, tensor, slice) for each slice of the experts, with their names, or for all.
+  template <class Emit>
+  void for_each_slice(const std::string& op, const std::string& tensor, Emit emit) const;
   // What the biases of "down" add to the gradients of weights: dy times each, [rows, X].
   Operand bias_terms(const LayerFrame& frame, const std::string& place, const Operand& dy,
                      std::int64_t rows);

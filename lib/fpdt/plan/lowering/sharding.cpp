@@ -3,6 +3,8 @@
 
 #include <span>
 
+#include <fmt/format.h>
+
 #include "fpdt/plan/lowering/groups.h"
 
 namespace fpdt {
@@ -117,7 +119,23 @@ void cut_apart(const Strategy& strategy, const Sharers& sharers, const ModelSpec
   tensors.push_back(std::move(keys));
 }
 
+// Slices of experts, one after the other: "up.weight.0", ...
+void slice(std::int64_t slices, const SharedTensor& all, std::vector<SharedTensor>& tensors) {
+  const std::int64_t rows = div_exact(all.spec.shape.front(), slices);
+  for (std::int64_t i = 0; i < slices; ++i) {
+    SharedTensor& one = tensors.emplace_back(all);
+    one.name = slice_name(all.name, i);
+    one.ring = all.name;
+    one.cut = {0, i * rows, {rows}, 1, {}};
+    one.elements = elements_of(one);
+  }
+}
+
 }  // namespace
+
+std::string slice_name(std::string_view tensor, std::int64_t slice) {
+  return fmt::format("{}.{}", tensor, slice);
+}
 
 std::vector<SharedTensor> shared_layer_tensors(const Problem& problem, const Strategy& strategy,
                                                const ModelSpec& model) {
@@ -130,6 +148,11 @@ std::vector<SharedTensor> shared_layer_tensors(const Problem& problem, const Str
     const TensorSpec& part = parts[number++];
     if (sharers.copies > 1 && spec.name.starts_with("qkv.")) {
       cut_apart(strategy, sharers, model, all, tensors);
+      continue;
+    }
+    const bool of_experts = spec.name == "up.weight" || spec.name == "down.weight";
+    if (model.has_experts() && of_experts && strategy.tiles.expert_slices > 1) {
+      slice(strategy.tiles.expert_slices, all, tensors);
       continue;
     }
     tensors.push_back(all);

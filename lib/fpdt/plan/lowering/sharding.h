@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fpdt/base/math.h"
@@ -54,6 +55,7 @@ struct Sharding {
 // A tensor, or its parts, and the ranks that share each.
 struct SharedTensor {
   std::string name;           // of its buffers
+  std::string ring;           // of a slice of experts: what names slots that slices use in turn
   TensorSpec spec;            // the whole
   std::int64_t elements = 0;  // of a part
   TensorCut cut;
@@ -73,6 +75,8 @@ struct SharedTensor {
 // `layer`: the model of a run of layers.
 std::vector<SharedTensor> shared_layer_tensors(const Problem& problem, const Strategy& strategy,
                                                const ModelSpec& layer);
+// The name of a slice of such a tensor (Tiles::expert_slices).
+std::string slice_name(std::string_view tensor, std::int64_t slice);
 std::vector<SharedTensor> shared_global_tensors(const Problem& problem, const Strategy& strategy);
 
 }  // namespace fpdt

@@ -81,6 +81,7 @@ void States::add(Builder& builder, const SharedTensor& shared, Run* run) {
   const bool rounds = layered && strategy_.gradients != Storage::f32;
   tensor.grad = state(builder, "grad", tensor, Category::gradients, rounds ? storage : Dtype::f32,
                       piece, tensor.count, home(StateClass::gradients));
+  const Tensor* const same = same_slots(run, tensor);
   if (layered) declare_streams(builder, tensor);
   const auto optimizer = [&](const char* kind) {
     return state(builder, kind, tensor, Category::optimizer, Dtype::f32, tensor.tile,
@@ -95,23 +96,13 @@ void States::add(Builder& builder, const SharedTensor& shared, Run* run) {
   tensor.master = own_master ? optimizer("master") : tensor.param;
   tensor.moment1 = optimizer("moment1");
   tensor.moment2 = optimizer("moment2");
-  // Whole tensors, while a layer uses them and the next is on its way.
-  const std::int64_t slots = layered ? 2 : 1;
-  if (sharding.gathers_parameters()) {
-    tensor.gathered =
-        temporary(builder, "gathered." + tensor.label, Category::weights, storage, whole, slots);
-  }
-  if (sharding.several() || tensor.moves_gradients()) {
-    tensor.gradient_sum =
-        temporary(builder, "gradient_sum." + tensor.label, Category::gradients, Dtype::f32, whole,
-                  sharding.collects_gradients() ? tensor.count : slots);
-  }
+  declare_wholes(builder, tensor, layered ? 2 : 1, same);
   // Pieces of parameters on their way to all ranks, or to the host.
   if (sharding.spreads_updates() || tensor.streams_parameters()) {
     tensor.updated = temporary(builder, "updated." + tensor.label, Category::weights, storage,
                                piece, std::min<std::int64_t>(2, tensor.count));
   }
-  declare_blocks(builder, tensor);
+  if (same == nullptr) declare_blocks(builder, tensor);
   std::int64_t block = whole;
   for (std::size_t i = 0; i < tensor.groups.size() && sharding.several(); ++i) {
     const std::int64_t members = group_named(builder.schedule, tensor.groups[i]).size;
@@ -120,6 +111,39 @@ void States::add(Builder& builder, const SharedTensor& shared, Run* run) {
   }
   longest_held_ = std::max(longest_held_, held);
   (layered ? run->tensors : global_).push_back(std::move(tensor));
+}
+
+const States::Tensor* States::same_slots(const Run* run, const Tensor& tensor) {
+  if (run == nullptr || !tensor.is_slice()) return nullptr;
+  for (const Tensor& known : run->tensors) {
+    if (known.ring == tensor.ring) return &known;
+  }
+  return nullptr;
+}
+
+// Whole tensors, while a layer uses them and the next is on its way. Slices of a tensor follow each
+// other in the same slots.
+void States::declare_wholes(Builder& builder, Tensor& tensor, std::int64_t slots,
+                            const Tensor* same) const {
+  if (same != nullptr) {
+    tensor.gathered = same->gathered;
+    tensor.gradient_sum = same->gradient_sum;
+    tensor.gathered_block = same->gathered_block;
+    tensor.summed_block = same->summed_block;
+    return;
+  }
+  const Sharding& sharding = tensor.sharding;
+  const std::int64_t whole = sharding.whole(tensor.elements);
+  const std::string& label = tensor.is_slice() ? tensor.ring : tensor.label;
+  if (sharding.gathers_parameters()) {
+    tensor.gathered = temporary(builder, "gathered." + label, Category::weights,
+                                storage_type(strategy_), whole, slots);
+  }
+  if (sharding.several() || tensor.moves_gradients()) {
+    tensor.gradient_sum =
+        temporary(builder, "gradient_sum." + label, Category::gradients, Dtype::f32, whole,
+                  sharding.collects_gradients() ? tensor.count : slots);
+  }
 }
 
 // Each has a slot for a layer and one for the next.

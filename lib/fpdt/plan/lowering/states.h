@@ -46,6 +46,8 @@ class States {
     // `rounded`, `fetched_rounded`: bf16, on the way to the host and back.
     BufferIndex fetched = -1, summed = -1, complete_gradient = -1;
     BufferIndex rounded = -1, fetched_rounded = -1;
+    // A slice of experts, which blocks of layers gather and sum themselves.
+    [[nodiscard]] bool is_slice() const { return !ring.empty(); }
     // The home of a layer's parameters is the host.
     [[nodiscard]] bool streams_parameters() const { return fetched >= 0; }
     // Gradients of a layer are summed in slots, and then copied to where they are kept.
@@ -113,6 +115,15 @@ class States {
   void emit_reduce(Builder& builder, const std::vector<std::string>& names, const Version& sum,
                    std::string_view op) const;
 
+  // A slice of experts for the ops that follow, gathered in the open block if need be; and slots
+  // for the sum of its gradient, which are then added to that of the layer.
+  [[nodiscard]] Operand bring_slice(Builder& builder, std::string_view name, const Version& use,
+                                    const std::string& op) const;
+  [[nodiscard]] Target begin_slice_gradient(Builder& builder, std::string_view name,
+                                            const std::string& op) const;
+  void reduce_slice_gradient(Builder& builder, std::string_view name, const Target& sum,
+                             std::string_view op) const;
+
   // The workspace of the next sum over ranks in the open block.
   [[nodiscard]] Operand next_workspace(Builder& builder) const;
 
@@ -174,6 +185,11 @@ class States {
   void sum(Builder& builder, std::string_view op, const std::vector<const Tensor*>& tensors,
            const Shares& shares, const Named& send, const Named& receive, bool accumulate) const;
   [[nodiscard]] std::vector<const Tensor*> all(const std::vector<std::string>& names) const;
+  [[nodiscard]] std::vector<const Tensor*> all_but_slices(
+      const std::vector<std::string>& names) const;
+  // Adds sums of version `of` to those of the layer: of version `piece`, where gradients move.
+  void emit_sum(Builder& builder, const std::vector<const Tensor*>& tensors, const Version& of,
+                const Version& piece, std::string_view op) const;
   // Declare buffers of elements of a tensor: what lives across steps, and what does not.
   static BufferIndex state(Builder& builder, const char* kind, const Tensor& tensor,
                            Category category, Dtype dtype, std::int64_t elements,
@@ -181,6 +197,10 @@ class States {
   static BufferIndex temporary(Builder& builder, const std::string& name, Category category,
                                Dtype dtype, std::int64_t elements, std::int64_t slots);
   void declare_blocks(Builder& builder, Tensor& tensor);
+  void declare_wholes(Builder& builder, Tensor& tensor, std::int64_t slots,
+                      const Tensor* same) const;
+  // Of the slices before, if there are any: those whose slots a slice uses as well.
+  static const Tensor* same_slots(const Run* run, const Tensor& tensor);
   void declare_streams(Builder& builder, Tensor& tensor) const;
   void declare_scalars(Builder& builder);
   void declare_stages(Builder& builder);

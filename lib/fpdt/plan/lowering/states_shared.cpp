@@ -118,9 +118,16 @@ std::vector<const States::Tensor*> States::all(const std::vector<std::string>& n
   return tensors;
 }
 
+std::vector<const States::Tensor*> States::all_but_slices(
+    const std::vector<std::string>& names) const {
+  std::vector<const Tensor*> tensors = all(names);
+  std::erase_if(tensors, std::mem_fn(&Tensor::is_slice));
+  return tensors;
+}
+
 void States::emit_gather(Builder& builder, const std::vector<std::string>& names,
                          const Version& use, std::string_view op) const {
-  const std::vector<const Tensor*> tensors = all(names);
+  const std::vector<const Tensor*> tensors = all_but_slices(names);
   const auto fetched = [&](const Tensor& one) { return Operand{one.fetched, use, 0, -1}; };
   for (const Tensor* one : tensors) {
     if (!one->streams_parameters()) continue;
@@ -145,14 +152,14 @@ void States::emit_fill(Builder& builder, const std::vector<std::string>& names,
   };
   for (const Tensor* tensor : all(names)) {
     if (tensor->gradient_sum < 0 || tensor->sharding.collects_gradients()) continue;
-    fill("zero_" + tensor->name, tensor->gradient_sum);
+    if (!tensor->is_slice()) fill("zero_" + tensor->name, tensor->gradient_sum);
     if (tensor->summed >= 0) fill("zero_summed_" + tensor->name, tensor->summed);
   }
 }
 
 void States::emit_resume(Builder& builder) const {
   for (const Tensor& tensor : runs_[run_].tensors) {
-    if (tensor.summed >= 0) {
+    if (tensor.summed >= 0 && !tensor.is_slice()) {
       builder.emit("zero_" + tensor.name, LaneKind::compute,
                    Fill{{{tensor.gradient_sum, Version::plus(0), 0, -1}, false}, 0});
     }
@@ -166,25 +173,65 @@ Operand States::piece_of(const Tensor& tensor, const Version& sum) {
 
 void States::emit_reduce(Builder& builder, const std::vector<std::string>& names,
                          const Version& sum_version, std::string_view op) const {
-  const std::vector<const Tensor*> tensors = all(names);
+  emit_sum(builder, all_but_slices(names), sum_version, sum_version, op);
+  for (const Tensor* one : all(names)) {
+    if (one->moves_gradients()) emit_keep(builder, *one, piece_of(*one, sum_version));
+    if (!sum_version.relative || one->sharding.collects_gradients()) continue;
+    for (const BufferIndex sums : {one->is_slice() ? -1 : one->gradient_sum, one->summed}) {
+      if (sums >= 0) builder.advance(sums, 1);
+    }
+  }
+}
+
+void States::emit_sum(Builder& builder, const std::vector<const Tensor*>& tensors,
+                      const Version& of, const Version& piece, std::string_view op) const {
   sum(
       builder, op, tensors,
       [](const Sharding& one) { return one.several() && !one.collects_gradients(); },
       [&](const Tensor& one) {
-        return Operand{one.gradient_sum, sum_version, 0, -1};
+        return Operand{one.gradient_sum, of, 0, -1};
       },
       [&](const Tensor& one) {
-        return one.moves_gradients() ? piece_of(one, sum_version)
-                                     : Operand{one.grad, one.next(), 0, -1};
+        return one.moves_gradients() ? piece_of(one, piece) : Operand{one.grad, one.next(), 0, -1};
       },
       true);
-  for (const Tensor* one : tensors) {
-    if (one->moves_gradients()) emit_keep(builder, *one, piece_of(*one, sum_version));
-    if (!sum_version.relative || one->sharding.collects_gradients()) continue;
-    for (const BufferIndex sums : {one->gradient_sum, one->summed}) {
-      if (sums >= 0) builder.advance(sums, 1);
-    }
+}
+
+Operand States::bring_slice(Builder& builder, std::string_view name, const Version& use,
+                            const std::string& op) const {
+  const Tensor& tensor = find(name);
+  Operand held{tensor.param, tensor.now(), 0, -1};
+  Version version = use;
+  if (tensor.streams_parameters()) {
+    const Operand fetched = builder.next(tensor.fetched);
+    version = fetched.version;
+    builder.emit("fetch_" + op, LaneKind::h2d, Copy{held, {fetched, false}});
+    held = fetched;
   }
+  if (tensor.sharding.gathers_parameters()) {
+    const Operand whole = builder.next(tensor.gathered);
+    version = whole.version;
+    gather(
+        builder, "gather_" + op, {&tensor}, std::mem_fn(&Sharding::gathers_parameters),
+        [&](const Tensor&) { return held; }, [&](const Tensor&) { return whole; },
+        [](const Tensor& one) { return std::pair(std::size_t{0}, one.lenders); });
+  }
+  return weight(name, version);
+}
+
+Target States::begin_slice_gradient(Builder& builder, std::string_view name,
+                                    const std::string& op) const {
+  const Tensor& tensor = find(name);
+  Target target{builder.next(tensor.gradient_sum), true};
+  builder.emit(op, LaneKind::compute, Fill{{target.operand, false}, 0});
+  target.operand.row_first = 0;
+  target.operand.rows = tensor.elements;
+  return target;
+}
+
+void States::reduce_slice_gradient(Builder& builder, std::string_view name, const Target& sum,
+                                   std::string_view op) const {
+  emit_sum(builder, {&find(name)}, sum.operand.version, Version::plus(0), op);
 }
 
 // Rounds a sum, or moves it to the host, or both.

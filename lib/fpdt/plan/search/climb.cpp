@@ -159,6 +159,15 @@ class Climb {
     if (!tight || light != start.strategy) add_policies(start.strategy, start.skeleton);
   }
 
+  void push_shapes(const Strategy& skeleton) {
+    if (!check(problem_, skeleton).empty()) return;
+    for (const Strategy& shape : {resident_keys(problem_, skeleton), skeleton}) {
+      // It is fastest if it repeats no forward.
+      push({Stage::shape, shape, skeleton,
+            with_stored(problem_, shape, {problem_.model.layers, 0})});
+    }
+  }
+
   void make_starts() {
     // Streams cost host memory and copies. Where devices have room, a lever may still choose them.
     const std::int64_t resident = mul(6, parameter_count(problem_.model)) / problem_.ranks();
@@ -173,12 +182,10 @@ class Climb {
             skeleton.tiles.backward_order = order;
             skeleton.keep = homes;
             skeleton = entered(problem_, pins_, skeleton);
-            if (!check(problem_, skeleton).empty()) continue;
-            for (const Strategy& shape : {resident_keys(problem_, skeleton), skeleton}) {
-              // It is fastest if it repeats no forward.
-              push({Stage::shape, shape, skeleton,
-                    with_stored(problem_, shape, {problem_.model.layers, 0})});
-            }
+            push_shapes(skeleton);
+            // Slices cost gathers and sums. Where devices have room, a lever may still choose them.
+            const Strategy in_slices = sliced(problem_, skeleton);
+            if (heavy && in_slices != skeleton) push_shapes(in_slices);
           }
         }
       }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "fpdt/base/math.h"
 #include "fpdt/plan/few_tiles.h"
@@ -38,10 +39,12 @@ Strategy plain(const Problem& problem, Strategy strategy) {
   return canonical(problem, strategy);
 }
 
-// Long tiles of a chunk that has many, longer: products take as long in sum, in fewer ops.
+// Long tiles of a chunk that has many, longer: products take as long in sum, in fewer ops. So do
+// few slices of experts.
 Strategy coarse(const Problem& problem, const Geometry& shape, Strategy strategy) {
-  constexpr std::int64_t kLong = 4096, kMany = 16;
+  constexpr std::int64_t kLong = 4096, kMany = 16, kSlices = 4;
   std::int64_t& rows = strategy.tiles.ffn_rows;
+  strategy.tiles.expert_slices = std::gcd(strategy.tiles.expert_slices, kSlices);
   if (rows >= kLong) rows = std::max(rows, round_up(div_ceil(shape.product_rows(0), kMany), rows));
   return with_few_loss_tiles(problem, strategy);
 }

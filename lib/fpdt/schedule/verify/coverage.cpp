@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/schedule/verify/coverage_gradients.h"
 #include "fpdt/schedule/verify/origin_cuts.h"
 #include "fpdt/schedule/verify/parts.h"
 
@@ -79,21 +80,15 @@ Area band_pairs(const Tile& tile, std::int64_t window) {
 
 class Coverage {
  public:
-  // Cuts of tensors, and the most parts of one.
-  struct Cuts {
-    explicit Cuts(const Schedule& schedule) : of_buffers(cuts_of_buffers(schedule)) {
-      for (const TensorCut* cut : of_buffers) {
-        if (cut != nullptr) ways = std::max(ways, cut->ways);
-      }
-    }
-    std::vector<const TensorCut*> of_buffers;
-    std::int64_t ways = 1;
-  };
-
   // `seen`: ranks that were looked at so far.
-  Coverage(const Schedule& schedule, const Block& block, const Cuts& cuts, Findings& findings,
-           std::int64_t& seen)
-      : schedule_(schedule), block_(block), cuts_(cuts), findings_(findings), seen_(seen) {}
+  Coverage(const Schedule& schedule, const Block& block, const CutsOfBuffers& cuts,
+           Findings& findings, std::int64_t& seen)
+      : schedule_(schedule),
+        block_(block),
+        cuts_(cuts),
+        findings_(findings),
+        seen_(seen),
+        gradients_(schedule, block, cuts) {}
 
   void check() {
     for (const Op& op : block_.ops) {
@@ -115,15 +110,10 @@ class Coverage {
         check_ranks(tiles);
       }
     }
-    check_gradients();
+    gradients_.check(findings_);
   }
 
  private:
-  struct Rows {
-    std::int64_t first, rows;
-    const Op* op;
-  };
-
   template <class Body>
   void collect(const Body& body, const Op& op) {
     if constexpr (Body::kTraits.covers == Covers::rows) {
@@ -147,7 +137,9 @@ class Coverage {
     void read(std::string_view, const Operand&) {}
     void target(std::string_view, const Target&) {}
     void gradient(std::string_view, const Target& target, std::int64_t first, std::int64_t rows) {
-      if (target.present() && first >= 0) coverage.gradient(target.operand, {first, rows, &op});
+      if (target.present() && first >= 0) {
+        coverage.gradients_.add(target.operand, {first, rows, &op});
+      }
     }
   };
   // Does not compile for an op that has a gradient but whose `Covers` is not rows.
@@ -421,52 +413,9 @@ class Coverage {
                     first, first + tile.heads, ranks, schedule_.ranks, tile.heads));
   }
 
-  // Identifies a gradient: buffer, version, rows of the slot.
-  using GradientKey = std::tuple<BufferIndex, bool, std::int64_t, std::int64_t, std::int64_t,
-                                 std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
-
-  void gradient(const Operand& o, const Rows& rows) {
-    gradients_[{o.buffer, o.version.relative, o.version.offset, o.version.layer,
-                o.version.micro_batch, o.version.segment, o.version.place, o.row_first, o.rows}]
-        .push_back(rows);
-  }
-
-  // Ranks that share products have the rows of all of them, but only a part of the columns. So has
-  // the sum over heads, though the weight of their norm is whole.
-  [[nodiscard]] std::int64_t sharers_of(BufferIndex gradient, const Op& op) const {
-    if (std::holds_alternative<JoinHeads>(op.body)) return cuts_.ways;
-    const TensorCut* cut = cuts_.of_buffers[index(gradient)];
-    return cut == nullptr ? 1 : cuts_.ways;
-  }
-
-  void check_gradients() {
-    std::int64_t common_end = -1;
-    for (auto& [key, chunks] : gradients_) {
-      std::sort(chunks.begin(), chunks.end(),
-                [](const Rows& a, const Rows& b) { return a.first < b.first; });
-      const std::string& name = schedule_.buffers[index(std::get<0>(key))].name;
-      const std::int64_t sharers = sharers_of(std::get<0>(key), *chunks.back().op);
-      std::int64_t end = 0;
-      for (const Rows& chunk : chunks) {
-        if (chunk.first != end) {
-          findings_.add(chunk.first < end ? "S504" : "S505", place_of(block_, *chunk.op),
-                        fmt::format("the gradient {} receives rows {}:{} after rows 0:{}", name,
-                                    chunk.first, chunk.first + chunk.rows, end));
-        }
-        end = std::max(end, chunk.first + chunk.rows);
-      }
-      if (common_end < 0 && end % sharers == 0) common_end = end / sharers;
-      if (end != common_end * sharers) {
-        findings_.add("S506", place_of(block_, *chunks.back().op),
-                      fmt::format("the gradient {} ends at row {}, others at {}", name, end,
-                                  common_end * sharers));
-      }
-    }
-  }
-
   const Schedule& schedule_;
   const Block& block_;
-  const Cuts& cuts_;
+  const CutsOfBuffers& cuts_;
   Findings& findings_;
   std::int64_t& seen_;
   std::map<std::pair<Pass, std::size_t>, std::vector<TileOfRanks>>
@@ -477,14 +426,14 @@ class Coverage {
   // share has every value once.
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>> shares_;
   std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, bool> each_once_;
-  std::map<GradientKey, std::vector<Rows>> gradients_;
+  GradientCoverage gradients_;
 };
 
 }  // namespace
 
 void check_coverage(const Schedule& schedule, Findings& findings) {
   std::int64_t seen = 0;
-  const Coverage::Cuts cuts(schedule);
+  const CutsOfBuffers cuts(schedule);
   for (const Block& block : schedule.blocks) {
     if (findings.full()) return;
     Coverage(schedule, block, cuts, findings, seen).check();

@@ -54,6 +54,8 @@ void check_order(const Schedule& schedule, Findings& findings);
 void check_coverage(const Schedule& schedule, Findings& findings);
 // S509, over the calls.
 void check_loads(const Schedule& schedule, Findings& findings);
+// S510, static.
+void check_slices(const Schedule& schedule, Findings& findings);
 // S705, static. Must not run after any finding.
 void check_sharing(const Schedule& schedule, Findings& findings);
 // The rest of S7xx, over the calls. Must not run after any finding of the parts before S7xx, since

@@ -83,6 +83,7 @@ class ShapeTerms {
   bool experts(std::int64_t rows, std::int64_t experts, std::int64_t active);
   template <class Body>
   bool routes(const Body& op);
+  bool slice(const ExpertSlice& slice, std::int64_t experts);
 
   // Pairs of one collective; returns the size of the group, 0 when the pairs do not match.
   std::int64_t pairs(const std::string& group, const std::vector<Operand>& send,
@@ -129,6 +130,13 @@ void ShapeTerms::head_norm(const Heads& op) {
                op.k_weight.present() == (normed && op.kv_heads > 0),
            "q_weight and k_weight must be given together, for the heads that there are");
   constant(op.epsilon > 0, "epsilon must be positive");
+}
+
+inline bool ShapeTerms::slice(const ExpertSlice& slice, std::int64_t experts) {
+  const bool fits = slice.first >= 0 && slice.count >= 0 && slice.count <= experts &&
+                    slice.first <= experts - slice.of(experts);
+  constant(fits, "a slice has some of the experts");
+  return fits;
 }
 
 // The integers of Route.

@@ -298,7 +298,8 @@ void rule(ShapeTerms& t, const GroupedMatmul& op) {
   if (!t.routes(op)) return;
   t.positive({{"n", op.n}, {"k", op.k}});
   t.reads("a", op.a, elements_of({op.rows, op.active, op.k}));
-  t.reads("b", op.b, elements_of({op.experts, op.n, op.k}));
+  if (!t.slice(op.slice, op.experts)) return;
+  t.reads("b", op.b, elements_of({op.slice.of(op.experts), op.n, op.k}));
   t.may_read("bias", op.bias, elements_of({op.experts, op.n}));
   t.writes("out", op.out, elements_of({op.rows, op.active, op.n}));
 }
@@ -308,7 +309,8 @@ void rule(ShapeTerms& t, const GroupedGradient& op) {
   t.positive({{"n", op.n}, {"k", op.k}});
   t.reads("dy", op.dy, elements_of({op.rows, op.active, op.n}));
   t.reads("x", op.x, elements_of({op.rows, op.active, op.k}));
-  t.writes("sum", op.sum, elements_of({op.experts, op.n, op.k}), Types::f32);
+  if (!t.slice(op.slice, op.experts)) return;
+  t.writes("sum", op.sum, elements_of({op.slice.of(op.experts), op.n, op.k}), Types::f32);
 }
 
 void rule(ShapeTerms& t, const GroupedSum& op) {

@@ -15,6 +15,7 @@ std::vector<Diagnostic> verify(const Schedule& schedule) {
   check_placement(schedule, findings);
   if (!findings.any("S205")) check_coverage(schedule, findings);
   check_loads(schedule, findings);
+  check_slices(schedule, findings);
   if (!findings.any("S201") && !findings.any("S401") && !findings.any("S402")) {
     check_order(schedule, findings);
   }

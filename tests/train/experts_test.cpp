@@ -39,6 +39,7 @@ void add_likenesses(const Grid& grid, Case& one) {
   const bool sums = grid.ranks > 1 && strategy.zero >= 2;  // somewhere
   if (sums && (active + grid.ring) % 2 == 0) {
     strategy.tiles.expert_slices = experts < 8 ? experts : 4;
+    strategy.keep = kStateHomes[static_cast<std::size_t>(experts + strategy.micro_batches) % 4];
   }
   const std::int64_t dense = (experts + grid.ranks + strategy.zero) % 4;
   if (dense == 1 || dense == 2) {

@@ -62,14 +62,19 @@ __device__ __forceinline__ int expert_of_slot(const Routes& routes, std::int64_t
 template <int kSize>
 __device__ __forceinline__ Tile tile_of_matmul(const Grouped& g) {
   const std::int64_t across = (g.n + kSize - 1) / kSize;
-  const std::int64_t slot = blockIdx.x / across;
+  std::int64_t slot = blockIdx.x / across;
   const std::int64_t column = blockIdx.x % across * kSize;
+  if (g.count < g.routes.experts) {
+    // The grid has slots for all pairs, of which the slice may have few.
+    const int last = g.first + g.count - 1;
+    slot += g.routes.begin(g.first) / kSize + g.first;
+    if (slot > g.routes.ends[last] / kSize + last) return {};
+  }
   const int expert = expert_of_slot<kSize>(g.routes, slot);
   const std::int64_t begin = g.routes.begin(expert);
   const std::int64_t first = begin + (slot - begin / kSize - expert) * kSize;
   const std::int64_t matrix = (expert - g.first) * g.n * g.k;
-  const bool own = expert >= g.first && expert < g.first + g.count;
-  const std::int64_t end = own ? g.routes.ends[expert] : 0;
+  const std::int64_t end = g.routes.ends[expert];
   return {first * g.k,
           matrix + (g.transpose_b ? column * g.k : column),
           expert * g.n + column,
@@ -445,7 +450,7 @@ void execute(const GroupedMatmul& op, const Frame& frame) {
     clear_pairs(out, routes.pairs * op.n, frame.stream);
   }
   multiply<false>(g, {a, b}, out, frame, [&](std::int64_t side) {
-    return mul(routes.pairs / side + op.experts, div_ceil(op.n, side));
+    return mul(routes.pairs / side + experts, div_ceil(op.n, side));
   });
 }
 

@@ -219,11 +219,13 @@ Operand States::bring_slice(Builder& builder, std::string_view name, const Versi
   return weight(name, version);
 }
 
+// The sum is new, so its op writes it; where there is padding, it adds to zeros.
 Target States::begin_slice_gradient(Builder& builder, std::string_view name,
                                     const std::string& op) const {
   const Tensor& tensor = find(name);
-  Target target{builder.next(tensor.gradient_sum), true};
-  builder.emit(op, LaneKind::compute, Fill{{target.operand, false}, 0});
+  const bool padded = tensor.sharding.whole(tensor.elements) > tensor.elements;
+  Target target{builder.next(tensor.gradient_sum), padded};
+  if (padded) builder.emit(op, LaneKind::compute, Fill{{target.operand, false}, 0});
   target.operand.row_first = 0;
   target.operand.rows = tensor.elements;
   return target;

@@ -22,19 +22,27 @@ Expected product(double start, std::int64_t first, std::int64_t end, auto&& term
   return {sum, static_cast<double>(2 * (end - first + 1)) * kUnit * magnitude};
 }
 
-void check_grouped_matmul(const GroupedShape& s, bool transpose_b, bool accumulate,
-                          bool biased = false) {
-  SCOPED_TRACE(testing::Message() << s.layer << ", n " << s.n << " k " << s.k << " transpose_b "
-                                  << transpose_b << ", biased " << biased);
-  ExpertsCase rows(s.layer, s.spread);
+// A product of all experts, without its target.
+GroupedMatmul grouped_matmul(ExpertsCase& rows, const GroupedShape& s, bool transpose_b,
+                             bool biased) {
   KernelCase& memory = rows.memory;
   GroupedMatmul op;
   rows.set(op);
   op.n = s.n, op.k = s.k, op.transpose_b = transpose_b;
   op.a = memory.put_random(s.a, s.layer.pairs() * s.k);
   op.b = memory.put_random(s.b, s.layer.experts * s.n * s.k);
-  op.out = rows.target(s.out, s.layer.pairs() * s.n, accumulate);
   if (biased) op.bias = memory.put_random(s.b, s.layer.experts * s.n);
+  return op;
+}
+
+void check_grouped_matmul(const GroupedShape& s, bool transpose_b, bool accumulate,
+                          bool biased = false) {
+  SCOPED_TRACE(testing::Message() << s.layer << ", n " << s.n << " k " << s.k << " transpose_b "
+                                  << transpose_b << ", biased " << biased);
+  ExpertsCase rows(s.layer, s.spread);
+  KernelCase& memory = rows.memory;
+  GroupedMatmul op = grouped_matmul(rows, s, transpose_b, biased);
+  op.out = rows.target(s.out, s.layer.pairs() * s.n, accumulate);
   const auto a = memory.values(op.a), b = memory.values(op.b), before = memory.values(op.out);
   const auto bias = biased ? memory.values(op.bias) : std::vector<double>(b.size(), 0.0);
   memory.run(op);
@@ -59,13 +67,8 @@ void check_slices(const GroupedShape& s, bool transpose_b, std::int64_t each) {
   SCOPED_TRACE(testing::Message() << s.layer << ", slices of " << each);
   ExpertsCase rows(s.layer, s.spread);
   KernelCase& memory = rows.memory;
-  GroupedMatmul op;
-  rows.set(op);
-  op.n = s.n, op.k = s.k, op.transpose_b = transpose_b;
-  op.a = memory.put_random(s.a, s.layer.pairs() * s.k);
-  op.bias = memory.put_random(s.b, s.layer.experts * s.n);
+  GroupedMatmul op = grouped_matmul(rows, s, transpose_b, true);
   const std::int64_t matrix = s.n * s.k;
-  op.b = memory.put_random(s.b, s.layer.experts * matrix);
   const auto matrices = memory.values(op.b);
   GroupedGradient gradient;
   rows.set(gradient);

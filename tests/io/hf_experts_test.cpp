@@ -34,6 +34,9 @@ TEST(HfExperts, ReadsDenseLayersBeforeExperts) {
     EXPECT_EQ(parameter_count(read), parameter_count(ours));
     EXPECT_EQ(hf_family(read), HfFamily::glm4_moe);
   }
+  std::vector<std::string> notes;
+  parse_hf_config(published + "}", "config.json", notes);
+  EXPECT_THAT(notes, ::testing::Contains(HasSubstr("num_nextn_predict_layers: 1 layers")));
   const ModelSpec scaled = parsed(R"({"model_type": "glm4_moe", "first_k_dense_replace": 3,
       "head_dim": 128, "use_qk_norm": true, "routed_scaling_factor": 2.5, "n_shared_experts": 2})");
   EXPECT_EQ(scaled.expert_scale, 2.5);

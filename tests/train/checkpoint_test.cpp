@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -13,7 +14,9 @@
 #include "fpdt/base/error.h"
 #include "fpdt/check/check.h"
 #include "fpdt/io/file.h"
+#include "fpdt/io/model_file.h"
 #include "fpdt/io/safetensors.h"
+#include "fpdt/train/same_model.h"
 
 #include "cases.h"
 
@@ -331,6 +334,32 @@ TEST_F(Checkpoint, AnotherModelIsRefusedByName) {
     EXPECT_NE(text.find("feed_forward: the schedule has 24, the directory 12"), std::string::npos);
     EXPECT_NE(text.find("rotary.theta"), std::string::npos);
   }
+}
+
+// Each of them alone: what a router does is no shape that would give it away.
+TEST(SameModel, ComparesWhatRoutersDo) {
+  const std::string directory = FPDT_SOURCE_DIR "/tests/fixtures/hf/glm4_moe";
+  const std::string path = directory + "/config.json";
+  const ModelSpec same = load_model(directory);
+  EXPECT_NO_THROW(require_same_model(path, same));
+  const auto refusal = [&](const std::function<void(ModelSpec&)>& change) -> std::string {
+    ModelSpec other = same;
+    change(other);
+    try {
+      require_same_model(path, other);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto has = [](const std::string& text, const char* key) {
+    return text.find(key) != std::string::npos;
+  };
+  EXPECT_TRUE(has(refusal([](ModelSpec& m) { m.sigmoid_router = false; }), "sigmoid_router"));
+  EXPECT_TRUE(has(refusal([](ModelSpec& m) { m.expert_scale = 1; }), "expert_scale"));
+  EXPECT_TRUE(has(refusal([](ModelSpec& m) { m.shared_feed_forward = 12; }), "shared_feed"));
+  EXPECT_TRUE(has(refusal([](ModelSpec& m) { m.leading = {0, 0}; }), "dense_feed_forward"));
+  EXPECT_EQ(refusal([](ModelSpec& m) { m.name = "other", m.source = "hand"; }), "");
 }
 
 TEST_F(Checkpoint, ADamagedOneIsRefused) {

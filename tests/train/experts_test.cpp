@@ -183,6 +183,22 @@ TEST(ExpertsRefuse, StoringTheirRows) {
   EXPECT_NE(tensor.front().message.find("experts of tiny-experts are not cut"), std::string::npos);
 }
 
+TEST(ExpertsRefuse, SlicesThatDoNotServe) {
+  Case one = make_case(tiny_experts(8, 2), 2, 24, 12);
+  one.strategy.zero = 3;
+  const auto finding = [&](std::int64_t slices) {
+    one.strategy.tiles.expert_slices = slices;
+    const std::vector<Diagnostic> findings = check(one.problem, one.strategy);
+    return findings.empty() ? "" : findings.front().message;
+  };
+  EXPECT_EQ(finding(4), "");
+  EXPECT_EQ(finding(3), "tiles.expert_slices: 3 does not divide 8 experts; use 2");
+  EXPECT_EQ(finding(-1), "tiles.expert_slices: -1 does not divide 8 experts; use 1");
+  EXPECT_EQ(finding(99), "tiles.expert_slices: 99 does not divide 8 experts; use 8");
+  one.strategy.zero = 1;
+  EXPECT_NE(finding(4).find("needs several ranks and zero 2 or 3"), std::string::npos);
+}
+
 TEST(ExpertsRefuse, MorePairsThanAreCounted) {
   Case one = make_case(tiny_experts(4, 2), 1, std::int64_t{1} << 30, std::int64_t{1} << 30);
   const std::vector<Diagnostic> findings = check(one.problem, one.strategy);

@@ -97,7 +97,10 @@ void read_glm_experts(ConfigReader& config, ModelSpec& model) {
     }
   }
   for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers"}) {
-    config.value(key, std::int64_t{0});  // further layers, which are left out
+    const std::int64_t further = config.value(key, std::int64_t{0});
+    if (further > 0)
+      config.note(
+          fmt::format("{}: {} layers that predict further tokens are left out", key, further));
   }
   const std::int64_t dense = config.value("first_k_dense_replace", std::int64_t{1});
   if (dense < 0 || dense >= model.layers) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -345,9 +344,11 @@ void check_slices(Findings& wrong, const Problem& problem, const Strategy& strat
   const ModelSpec& model = problem.model;
   if (slices == 1 || (slices > 1 && !model.has_experts())) return;
   if (slices < 1 || model.experts % slices != 0) {
+    std::int64_t fewer = std::clamp<std::int64_t>(slices, 1, model.experts);
+    while (model.experts % fewer != 0) --fewer;
     wrong("P104", "tiles.expert_slices",
-          "tiles.expert_slices: {} does not divide {} experts; use 1, or {}", slices, model.experts,
-          std::gcd(std::max<std::int64_t>(2, slices), model.experts));
+          "tiles.expert_slices: {} does not divide {} experts; use {}", slices, model.experts,
+          fewer);
   } else if (problem.ranks() == 1 || strategy.zero < 2) {
     wrong(
         "P104", "tiles.expert_slices",

@@ -52,6 +52,21 @@ std::string layer_difference(std::int64_t layer, const ModelSpec& ours, const Mo
   return found.text;
 }
 
+// Whether models are the same but for words, losses of training, and what is compared by layer or
+// by its effect.
+bool are_same_beside(const ModelSpec& ours, ModelSpec theirs) {
+  theirs.name = ours.name;
+  theirs.source = ours.source;
+  theirs.family = ours.family;
+  theirs.balance_loss = ours.balance_loss;
+  theirs.z_loss = ours.z_loss;
+  theirs.attention_scale = ours.attention_scale;
+  theirs.kinds = ours.kinds;
+  theirs.leading = ours.leading;
+  theirs.pattern = ours.pattern;
+  return ours == theirs;
+}
+
 // All fields of the mathematics. Of layers that differ, the first.
 std::string difference(const ModelSpec& ours, const ModelSpec& theirs) {
   Difference found;
@@ -92,6 +107,8 @@ std::string difference(const ModelSpec& ours, const ModelSpec& theirs) {
     const std::string of_layer = layer_difference(layer, ours, theirs);
     if (!of_layer.empty()) return found.text + of_layer;
   }
+  // A field that is not among these would train another model without a word.
+  if (found.text.empty() && !are_same_beside(ours, theirs)) return "\n  a key that is not compared";
   return found.text;
 }
 

@@ -260,7 +260,8 @@ void add_states(Table& table, Letters x, const TensorSpec& tensor, std::int64_t 
   table["grad." + tensor.name] = (rounds ? 2 : 4) * count / x.R;
   const std::int64_t held = stage == 0 ? elements : piece;
   const std::int64_t tile = strategy.copies.optimizer_tile;
-  const std::int64_t streamed = (std::min(tile, held) + 63) / 64 * 64;  // slots without gaps
+  const std::int64_t pieces = (held + tile - 1) / tile;
+  const std::int64_t streamed = ((held + pieces - 1) / pieces + 63) / 64 * 64;  // no gaps of slots
   const std::int64_t tiles = (held + streamed - 1) / streamed;
   const bool offload = strategy.offloads_states();
   const std::int64_t states = layers * 4 * (offload ? tiles * streamed : held);

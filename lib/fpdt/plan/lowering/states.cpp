@@ -109,7 +109,7 @@ void States::add(Builder& builder, const SharedTensor& shared, Run* run) {
     block = div_exact(block, members);
     largest_sum_ = std::max(largest_sum_, sum_workspace_bytes(members, Bytes{4 * block}));
   }
-  longest_held_ = std::max(longest_held_, held);
+  largest_tile_ = std::max(largest_tile_, tensor.tile);
   (layered ? run->tensors : global_).push_back(std::move(tensor));
 }
 
@@ -184,9 +184,11 @@ void States::declare_blocks(Builder& builder, Tensor& tensor) {
       temporary(builder, "summed_block." + tensor.label, Category::gradients, Dtype::f32, block, 1);
 }
 
-// Elements of a piece of states that come from the host.
+// Elements of a piece of states that come from the host: of equal pieces, so that the last one has
+// hardly any padding.
 std::int64_t States::state_tile(std::int64_t held) const {
-  return round_up(std::min(strategy_.copies.optimizer_tile, held), kAlignment / 4);
+  const std::int64_t tiles = div_ceil(held, strategy_.copies.optimizer_tile);
+  return round_up(div_ceil(held, tiles), kAlignment / 4);
 }
 
 void States::declare_scalars(Builder& builder) {
@@ -236,7 +238,7 @@ void States::declare_stages(Builder& builder) {
                                   Role::temporary,
                                   Category::optimizer,
                                   Dtype::f32,
-                                  {state_tile(longest_held_)},
+                                  {largest_tile_},
                                   kStageSlots,
                                   kUnplaced});
   }

@@ -236,7 +236,7 @@ class States {
   std::vector<Run> runs_;
   std::size_t run_ = 0;
   std::vector<Tensor> global_;
-  std::int64_t longest_held_ = 0;  // elements of any tensor
+  std::int64_t largest_tile_ = 0;  // elements of a piece of any tensor
   Bytes largest_sum_;              // workspace of the sums of gradients
   BufferIndex step_input_ = -1, step_ = -1, loss_ = -1, loss_total_ = -1, loss_output_ = -1;
   BufferIndex norm_ = -1, norm_total_ = -1, norm_output_ = -1;

@@ -296,15 +296,16 @@ void note_own_attention(const Problem& problem, const Strategy& strategy, std::s
   std::string why = why_own_attention(problem, strategy);
   const std::vector<LayerKind>& kinds = problem.model.kinds;
   const bool some = why.empty() && problem.cluster.attention == AttentionKernels::cudnn &&
-                    !std::all_of(kinds.begin(), kinds.end(), [&](const LayerKind& kind) {
-                      return in_library(kind, problem.seq_len);
+                    std::any_of(kinds.begin(), kinds.end(), [&](const LayerKind& kind) {
+                      return kind.window_in(problem.seq_len) > 0;
                     });
   if (some) why = kNoWindows;
   if (why.empty()) return;
   const bool known = problem.cluster.rates.own_attention_forward.typical > 0 &&
                      problem.cluster.rates.own_attention_backward.typical > 0;
   say(fmt::format("note: {}attention tiles {}run on the backend's own kernels, because {}{}\n",
-                  name.empty() ? "" : fmt::format("{}: ", name), some ? "of windows " : "", why,
+                  name.empty() ? "" : fmt::format("{}: ", name), some ? "that a window cuts " : "",
+                  why,
                   known ? ""
                         : fmt::format("; the rates of {} are cuDNN's, so these times are too short",
                                       problem.cluster.name)));

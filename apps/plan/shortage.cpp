@@ -29,8 +29,8 @@ ModelStates states_of(const Answer& answer) {
   const Shortage& shortage = *answer.search.shortage;
   const bool device = shortage.binding == Binding::device;
   const std::int64_t sharers = device ? 1 : answer.problem.cluster.devices_per_node;
-  const bool fused = fused_attention(answer.problem, shortage.closest);
-  for (const Buffer& buffer : declared_buffers(answer.problem, shortage.closest, fused)) {
+  const LibraryChunks library = library_chunks(answer.problem, shortage.closest);
+  for (const Buffer& buffer : declared_buffers(answer.problem, shortage.closest, library)) {
     if (buffer.role != Role::state) continue;
     const Bytes bytes = buffer.bytes();
     const Bytes there = device == (buffer.space == MemorySpace::device) ? sharers * bytes : Bytes{};

@@ -46,8 +46,8 @@ void expect_accounts(const Problem& problem, const Strategy& strategy, bool exac
     EXPECT_EQ(formula.size(), sums.size()) << what;
   }
   const Thumbnail small = thumbnail(problem, strategy);
-  EXPECT_EQ(names(declared_buffers(problem, strategy, small.fused)),
-            names(declared_buffers(small.problem, small.strategy, small.fused)))
+  EXPECT_EQ(names(declared_buffers(problem, strategy, small.library)),
+            names(declared_buffers(small.problem, small.strategy, small.library)))
       << what;
   const std::int64_t near = problem.cluster.devices_per_node;
   const Traffic formula_sent = closed_form_traffic(problem, strategy);

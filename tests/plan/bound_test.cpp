@@ -1,9 +1,12 @@
 // No step is shorter than its bound.
 #include "fpdt/plan/search/bound.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/fit.h"
+#include "fpdt/plan/search/floor.h"
 #include "fpdt/plan/search/search.h"
 
 #include "drawn_steps.h"
@@ -53,6 +56,36 @@ TEST(Bound, NoDrawnStepIsShorter) {
   }
   EXPECT_GT(sound, 300);
   EXPECT_GT(closest, 0.5);  // else it says nothing
+}
+
+// Neither the bound nor the floor, whatever part of a window's tiles is the library's.
+TEST(Bound, NoStepOfWindowsIsShorter) {
+  ModelSpec model = test::tiny_llama();
+  model.head_dim = 64;
+  Problem problem = test::timed_problem(model, 2, 1 << 14);
+  problem.cluster.row_multiple = 128;
+  problem.cluster.attention = AttentionKernels::cudnn;
+  problem.documents = false;
+  Rates& rates = problem.cluster.rates;
+  rates.op_seconds = {1e-12, 1e-12, 1e-12};
+  rates.own_attention_forward = rates.own_attention_backward = {1e9, 1e9, 1e9};
+  const Machine machine(problem.cluster, RateEnd::typical);
+  double closest = 0;
+  for (const std::int64_t window : {100, 1000, 4096, 5000, 16000}) {
+    problem.model.kinds.front().window = window;
+    for (const std::int64_t chunk : {256, 512, 1024, 4096, 16384}) {
+      Strategy strategy = spilled(problem, 1, chunk);
+      strategy.storage = Storage::bf16;
+      ASSERT_EQ(format_diagnostics(check(problem, strategy)), "");
+      const std::int64_t step = step_nanoseconds(problem, strategy, machine);
+      EXPECT_LE(compute_floor(problem, strategy, machine), step) << window << " " << chunk;
+      const double bound =
+          bound_of(problem, Storage::bf16, Storage::f32, 1, machine).step_seconds * 1e9;
+      EXPECT_LE(bound, static_cast<double>(step)) << window << " " << chunk;
+      closest = std::max(closest, bound / static_cast<double>(step));
+    }
+  }
+  EXPECT_GT(closest, 0.7);
 }
 
 // Where parameters and gradients leave room for the optimizer's states, these pass no copy lane.

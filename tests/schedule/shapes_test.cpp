@@ -112,7 +112,7 @@ TEST_F(Shapes, HeadsAreNoLargerThanKernelsServe) {
   EXPECT_EQ(test::codes(backward).count("S205"), 1U);
 }
 
-TEST_F(Shapes, WindowsAreNotForLibraries) {
+TEST_F(Shapes, TilesThatAWindowCutsAreNotForLibraries) {
   for (Op& op : test::block_of(backward, "backward").ops) {
     if (auto* tile = std::get_if<AttentionBackward>(&op.body)) tile->window = 1 << 20;
   }
@@ -120,8 +120,13 @@ TEST_F(Shapes, WindowsAreNotForLibraries) {
   AttentionBackward& tile = test::body_of<AttentionBackward>(backward, "backward", "attn.0.0");
   tile.window = -1;
   EXPECT_EQ(test::codes(backward), Codes{"S205"});
-  tile.window = 1 << 20;
   tile.workspace = tile.lse;
+  tile.window = 1 << 20;
+  EXPECT_EQ(test::codes(backward).count("S205"), 0U);
+  const std::int64_t last = bounds_over(tile.q_first, backward.ranks).greatest + tile.q_rows;
+  tile.window = last - bounds_over(tile.k_first, backward.ranks).least;
+  EXPECT_EQ(test::codes(backward).count("S205"), 0U) << "the last query sees the first key";
+  tile.window -= 1;
   EXPECT_EQ(test::codes(backward).count("S205"), 1U);
 }
 

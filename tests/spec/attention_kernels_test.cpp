@@ -46,12 +46,35 @@ TEST(AttentionKernels, SaysWhyTilesAreNotCudnns) {
   Problem hopper = fused;
   hopper.cluster.largest_cudnn_head = hopper.model.head_dim = 256;
   EXPECT_TRUE(fused_attention(hopper, strategy));
-  EXPECT_EQ(why([](Problem& p) { p.model.kinds.front().window = p.seq_len - 1; }), kNoWindows);
+  const std::int64_t chunk = strategy.tiles.chunk_tokens;
+  EXPECT_EQ(why([&](Problem& p) { p.model.kinds.front().window = chunk - 1; }), kNoWindows);
   Problem covered = fused;
   covered.model.kinds.front().window = covered.seq_len;
   EXPECT_TRUE(fused_attention(covered, strategy)) << "a window of all tokens hides none";
   strategy.storage = Storage::f32;
   EXPECT_EQ(why([](Problem&) {}), "those of cuDNN do not support f32");
+}
+
+// Windows of chunks of 64K tokens, from the queries' own chunk back.
+TEST(AttentionKernels, CutTilesAreNotCudnns) {
+  Problem problem = question();
+  const Strategy strategy;
+  const std::int64_t c = strategy.tiles.chunk_tokens;
+  const auto chunks = [&](std::int64_t window) {
+    problem.model.kinds.front().window = window;
+    return library_chunks(problem, strategy).front();
+  };
+  EXPECT_EQ(chunks(0), problem.seq_len / c);
+  EXPECT_EQ(chunks(problem.seq_len), problem.seq_len / c);
+  EXPECT_EQ(chunks(4 * c), 4) << "that before them is cut";
+  EXPECT_EQ(chunks(4 * c - 1), 3);
+  EXPECT_EQ(chunks(c), 1);
+  EXPECT_EQ(chunks(c - 1), 0);
+  problem.model.kinds.push_back(problem.model.kinds.front());
+  problem.model.kinds.back().window = 0;
+  EXPECT_EQ(library_chunks(problem, strategy), (LibraryChunks{0, problem.seq_len / c}));
+  problem.documents = true;
+  EXPECT_EQ(library_chunks(problem, strategy), (LibraryChunks{0, 0}));
 }
 
 // An operand of 2^31 elements is too large: 16 K/V heads of 128 allow 2^20 rows less a unit.

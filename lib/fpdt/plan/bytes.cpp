@@ -45,9 +45,9 @@ using Ids = std::vector<std::size_t>;
 // A small step, and the number among the declared buffers that each of its buffers has.
 struct Step {
   explicit Step(const Thumbnail& small)
-      : schedule(lower_without_states(small.problem, small.strategy, small.fused)) {
+      : schedule(lower_without_states(small.problem, small.strategy, small.library)) {
     std::unordered_map<std::string, std::size_t> id_of_name;
-    for (Buffer& buffer : declared_buffers(small.problem, small.strategy, small.fused)) {
+    for (Buffer& buffer : declared_buffers(small.problem, small.strategy, small.library)) {
       const bool fresh = id_of_name.emplace(std::move(buffer.name), declared++).second;
       FPDT_ASSERT(fresh);
     }
@@ -165,7 +165,7 @@ const Members& members_of(const Thumbnail& small) {
 Prediction predicted(const Problem& problem, const Strategy& strategy) {
   const Thumbnail small = thumbnail(problem, strategy);
   const Members& members = members_of(small);
-  const std::vector<Buffer> buffers = declared_buffers(problem, strategy, small.fused);
+  const std::vector<Buffer> buffers = declared_buffers(problem, strategy, small.library);
   FPDT_ASSERT(buffers.size() == members.declared);
   using Sums = std::array<Bytes, 3>;  // by MemorySpace
   const auto add = [&](const Ids& ids, Sums& sums) {
@@ -191,7 +191,7 @@ Prediction predicted(const Problem& problem, const Strategy& strategy) {
 
 BlockBytes block_bytes(const Problem& problem, const Strategy& strategy) {
   const Thumbnail small = thumbnail(problem, strategy);
-  const std::vector<Buffer> buffers = declared_buffers(problem, strategy, small.fused);
+  const std::vector<Buffer> buffers = declared_buffers(problem, strategy, small.library);
   const Step step(small);
   BlockBytes bytes;
   for (const Block& block : step.schedule.blocks) {

@@ -11,6 +11,7 @@
 // longer ring, fewer chunks come back from the host.
 #pragma once
 
+#include "fpdt/spec/attention_kernels.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {
@@ -19,7 +20,7 @@ namespace fpdt {
 struct Thumbnail {
   Problem problem;
   Strategy strategy;
-  bool fused = false;  // of the whole step: a library computes attention tiles
+  LibraryChunks library;  // of the whole step, as far as it has chunks
   bool operator==(const Thumbnail&) const = default;
 };
 

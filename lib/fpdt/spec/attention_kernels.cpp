@@ -18,9 +18,11 @@ constexpr std::int64_t kElementsMost = (std::int64_t{1} << 31) - 1;  // of one o
 
 std::string why_own_attention(const Problem& problem, const Strategy& strategy) {
   if (problem.cluster.attention != AttentionKernels::cudnn) return "";
+  const Geometry shape = geometry(problem, strategy);
   const std::vector<LayerKind>& kinds = problem.model.kinds;
-  if (std::none_of(kinds.begin(), kinds.end(),
-                   [&](const LayerKind& kind) { return in_library(kind, problem.seq_len); })) {
+  if (std::none_of(kinds.begin(), kinds.end(), [&](const LayerKind& kind) {
+        return library_chunks(kind, problem.seq_len, shape.chunk_rows) > 0;
+      })) {
     return std::string(kNoWindows);
   }
   if (problem.model.attention_cap > 0) return "those of cuDNN compute no soft caps here";
@@ -33,7 +35,6 @@ std::string why_own_attention(const Problem& problem, const Strategy& strategy) 
     return fmt::format("those of cuDNN support heads of {} or {} here, not {}",
                        fmt::join(kHeadSizes.begin(), end - 1, ", "), *(end - 1), size);
   }
-  const Geometry shape = geometry(problem, strategy);
   const std::int64_t longest =
       longest_fused_chunk(problem, shape.sequence_parallel, shape.ring, shape.hops);
   if (shape.chunk_rows > longest) {
@@ -46,6 +47,16 @@ std::string why_own_attention(const Problem& problem, const Strategy& strategy) 
 bool fused_attention(const Problem& problem, const Strategy& strategy) {
   return problem.cluster.attention == AttentionKernels::cudnn &&
          why_own_attention(problem, strategy).empty();
+}
+
+LibraryChunks library_chunks(const Problem& problem, const Strategy& strategy) {
+  LibraryChunks chunks(problem.model.kinds.size());
+  if (!fused_attention(problem, strategy)) return chunks;
+  const std::int64_t rows = geometry(problem, strategy).chunk_rows;
+  std::transform(
+      problem.model.kinds.begin(), problem.model.kinds.end(), chunks.begin(),
+      [&](const LayerKind& kind) { return library_chunks(kind, problem.seq_len, rows); });
+  return chunks;
 }
 
 std::int64_t longest_fused_chunk(const Problem& problem, std::int64_t sequence_parallel,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fpdt/spec/strategy.h"
 
@@ -11,14 +12,20 @@ namespace fpdt {
 
 // Why the backend's own kernels compute tiles although the cluster uses cuDNN; else "".
 std::string why_own_attention(const Problem& problem, const Strategy& strategy);
-// Whether cuDNN computes the tiles of layers without a window.
+// Whether cuDNN computes attention tiles.
 bool fused_attention(const Problem& problem, const Strategy& strategy);
 inline constexpr std::string_view kNoWindows = "those of cuDNN compute no windows here";
-// Whether tiles of such layers are among them, in a sequence of so many tokens. Kernels of the
-// backend compute those of a window.
-inline bool in_library(const LayerKind& kind, std::int64_t tokens) {
-  return kind.window_in(tokens) == 0;
+
+// cuDNN computes the tiles of which a window hides no key from any query; the backend's own kernels
+// compute the others. In a sequence of so many tokens, those are the tiles of a chunk's queries with
+// the keys of this many chunks of c tokens, from their own one back.
+inline std::int64_t library_chunks(const LayerKind& kind, std::int64_t tokens, std::int64_t c) {
+  const std::int64_t window = kind.window_in(tokens);
+  return (window == 0 ? tokens + c - 1 : window) / c;
 }
+// By kind of layers; 0 where cuDNN computes none.
+using LibraryChunks = std::vector<std::int64_t>;
+LibraryChunks library_chunks(const Problem& problem, const Strategy& strategy);
 
 // The longest chunk whose tiles cuDNN accepts, in whole rows of all ranks of a sequence: operands
 // must have less than 2^31 elements.

@@ -25,7 +25,8 @@ Attention::Attention(Context& context, Travel& travel) : LoweringPart(context), 
   dq_sum_ = sum("dq_sum", shape_.query_rows(0), q_width());
   dkv_diagonal_ = sum("dkv_diagonal", shape_.key_rows(0), kv_width());
   dkv_sum_ = sum("dkv_sum", shape_.key_rows(0), kv_width());
-  if (!context.fused) return;
+  const LibraryChunks& library = context.library;
+  if (std::all_of(library.begin(), library.end(), [](auto chunks) { return chunks == 0; })) return;
   std::int64_t most = 0;
   for (const LayerClass& choice : strategy_.layer_classes) {
     most = std::max(most, workspace_bytes(choice));
@@ -66,8 +67,9 @@ std::int64_t Attention::workspace_bytes(const LayerClass& choice) const {
                    bytes(backward, queries, std::max(keys, before))});
 }
 
-Operand Attention::workspace(const LayerKind& kind) {
-  if (!context_.fused || !in_library(kind, problem_.seq_len)) return {};
+Operand Attention::workspace(const LayerFrame& frame, const Place& place) {
+  const std::int64_t chunks = context_.library[index(frame.kind - model_.kinds.data())];
+  if (place.q_chunk - place.k_first >= chunks) return {};
   return builder_.next(builder_.use(workspace_));
 }
 
@@ -124,7 +126,7 @@ void Attention::row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
     const Place place{hop, chunk, first, last};
     tile.kv = kv;
     describe_tile(tile, *frame.kind, place);
-    tile.workspace = workspace(*frame.kind);
+    tile.workspace = workspace(frame, place);
     builder_.emit(place.name("attn"), LaneKind::compute, tile);
     tile.o.accumulate = tile.lse.accumulate = true;
   };
@@ -288,7 +290,9 @@ Attention::RowGradient Attention::query_row(LayerFrame& frame, std::int64_t hop,
         streamed_sum(homes.dkv, of_dkv, j, diagonal ? std::optional(dkv_diagonal_) : std::nullopt,
                      shape_.key_rows(j));
     backward_tile(frame, {hop, i, j, j}, kv, {dq, !first}, {dkv, !begins});
-    if (!diagonal) spill_after_fetches({&homes.dkv, Version::plus(before + turn), j, dkv});
+    if (!diagonal) {
+      spill_after_fetches({&homes.dkv, Version::plus(before + turn), j, dkv});
+    }
     if (diagonal) complete = dkv;
     first = false;
   }
@@ -326,7 +330,7 @@ void Attention::backward_tile(LayerFrame& frame, const Place& place, const Opera
   tile.delta = homes.delta.fetch(builder_, Version::plus(0), place.q_chunk, mode, LaneKind::h2d);
   tile.dq = dq;
   tile.dkv = dkv;
-  tile.workspace = workspace(*frame.kind);
+  tile.workspace = workspace(frame, place);
   describe_tile(tile, *frame.kind, place);
   emit_waiting_spill();
   builder_.emit(place.name("dattn"), LaneKind::compute, tile);

@@ -85,7 +85,7 @@ class Attention : public LoweringPart {
   [[nodiscard]] std::int64_t workspace_bytes(const LayerClass& choice) const;
   // The next version of the workspace, of which a tile uses the part it needs; absent when none is
   // needed.
-  Operand workspace(const LayerKind& kind);
+  Operand workspace(const LayerFrame& frame, const Place& place);
   // The first chunk whose keys the queries of a chunk see, and the last that sees those of a chunk.
   [[nodiscard]] std::int64_t first_seen(const LayerFrame& frame, std::int64_t chunk) const {
     return std::max<std::int64_t>(0, chunk - shape_.chunks_back(*frame.kind));

@@ -1,14 +1,16 @@
 // The inputs of segments, and what parts ask of the context.
 #include "fpdt/plan/lowering/context.h"
 
+#include <utility>
+
 namespace fpdt {
 
-Context::Context(const Problem& question, const Strategy& choices, bool with_library)
+Context::Context(const Problem& question, const Strategy& choices, LibraryChunks of_library)
     : problem(question),
       strategy(choices),
       shape(geometry(problem, strategy)),
       part(part_of(problem.model, shape.tensor_ranks)),
-      fused(with_library),
+      library(std::move(of_library)),
       states(builder, problem, strategy),
       places(layer_places(strategy, problem.model.layers)) {
   builder.schedule.ranks = problem.ranks();

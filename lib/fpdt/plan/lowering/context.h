@@ -10,6 +10,7 @@
 #include "fpdt/plan/lowering/home.h"
 #include "fpdt/plan/lowering/stack.h"
 #include "fpdt/plan/lowering/states.h"
+#include "fpdt/spec/attention_kernels.h"
 #include "fpdt/spec/layer_places.h"
 #include "fpdt/spec/strategy.h"
 
@@ -72,8 +73,8 @@ struct LayerFrame {
 };
 
 struct Context {
-  // `fused`: a library computes attention tiles, and needs a workspace.
-  Context(const Problem& problem, const Strategy& strategy, bool fused);
+  // `library`: which attention tiles a library computes. These need a workspace.
+  Context(const Problem& problem, const Strategy& strategy, LibraryChunks library);
 
   void begin_block(const std::string& name);
 
@@ -96,7 +97,7 @@ struct Context {
   const Strategy& strategy;
   Geometry shape;
   ModelSpec part;  // what a rank computes of each layer
-  bool fused;
+  LibraryChunks library;
   Builder builder;
   States states;
   std::vector<LayerPlace> places;  // of layers

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "fpdt/schedule/schedule.h"
+#include "fpdt/spec/attention_kernels.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {
@@ -15,11 +16,13 @@ Schedule lower_ops(const Problem& problem, const Strategy& strategy);
 // The same without the table of states, which would take a sixth of a search. Neither bytes nor
 // seconds need it, but the verifier and a run do.
 Schedule lower_without_states(const Problem& problem, const Strategy& strategy);
-// `fused`: whether a library computes attention tiles, which problem and strategy say otherwise.
-Schedule lower_without_states(const Problem& problem, const Strategy& strategy, bool fused);
+// `library`: which attention tiles a library computes, which problem and strategy say otherwise.
+Schedule lower_without_states(const Problem& problem, const Strategy& strategy,
+                              const LibraryChunks& library);
 
 // Every buffer that some op of the step may use, in an order that only the discrete choices of the
 // strategy change. Much cheaper than the ops.
-std::vector<Buffer> declared_buffers(const Problem& problem, const Strategy& strategy, bool fused);
+std::vector<Buffer> declared_buffers(const Problem& problem, const Strategy& strategy,
+                                     const LibraryChunks& library);
 
 }  // namespace fpdt

@@ -301,22 +301,24 @@ Schedule StepLowering::lower() {
 }
 
 Schedule lower_ops(const Problem& problem, const Strategy& strategy) {
-  Context context(problem, strategy, fused_attention(problem, strategy));
+  Context context(problem, strategy, library_chunks(problem, strategy));
   context.states.add_table(context.builder);
   return StepLowering(context).lower();
 }
 
 Schedule lower_without_states(const Problem& problem, const Strategy& strategy) {
-  return lower_without_states(problem, strategy, fused_attention(problem, strategy));
+  return lower_without_states(problem, strategy, library_chunks(problem, strategy));
 }
 
-Schedule lower_without_states(const Problem& problem, const Strategy& strategy, bool fused) {
-  Context context(problem, strategy, fused);
+Schedule lower_without_states(const Problem& problem, const Strategy& strategy,
+                              const LibraryChunks& library) {
+  Context context(problem, strategy, library);
   return StepLowering(context).lower();
 }
 
-std::vector<Buffer> declared_buffers(const Problem& problem, const Strategy& strategy, bool fused) {
-  Context context(problem, strategy, fused);
+std::vector<Buffer> declared_buffers(const Problem& problem, const Strategy& strategy,
+                                     const LibraryChunks& library) {
+  Context context(problem, strategy, library);
   const StepLowering parts(context);
   return std::move(context.builder.declared());
 }

@@ -21,12 +21,13 @@ class Clock {
   Clock(const Problem& problem, Storage storage, const Machine& machine)
       : model_(problem.model),
         tokens_(problem.seq_len),
+        shortest_(shortest_chunk(problem)),
         rates_(problem.cluster.rates),
         machine_(machine),
         element_(storage == Storage::f32 ? 4 : 2) {
     Strategy smallest;
     smallest.storage = storage;
-    smallest.tiles.chunk_tokens = problem.ranks() * problem.cluster.row_multiple;
+    smallest.tiles.chunk_tokens = shortest_;
     own_ = !fused_attention(problem, smallest);
   }
 
@@ -36,18 +37,28 @@ class Clock {
     return seconds({.work = Work::matmul, .flops = flops, .own = true});
   }
 
-  // Of all heads of one layer of a kind.
-  double attention(Work work, double pairs, const LayerKind& kind) const {
-    const auto heads = static_cast<double>(model_.heads);
-    const double flops = work == Work::attention_forward ? kForwardFlops : kBackwardFlops;
-    Demand tiles{.work = work,
-                 .flops = flops * pairs * heads * static_cast<double>(model_.head_dim),
-                 .pairs = pairs * heads,
-                 .head_dim = model_.head_dim,
-                 .own = true};
-    const double own = seconds(tiles);
-    tiles.own = false;
-    return own_ || !in_library(kind, tokens_) ? own : std::min(own, seconds(tiles));
+  // Of all heads of one layer of a kind. A library computes the tiles that a window does not cut.
+  // Chunks of c tokens have c (c - 1) / 2 pairs each in the others, once there are as many tokens as
+  // the window has; so short chunks have few of them, but slow tiles.
+  double attention(Work work, const LayerKind& kind) const {
+    const double pairs = attended_pairs(kind, static_cast<double>(tokens_));
+    const std::int64_t window = kind.window_in(tokens_);
+    if (window == 0) return attention(work, pairs, own_, kAnySize);
+    double least = attention(work, pairs, true, kAnySize);
+    for (std::int64_t c = shortest_; c <= window && !own_; c *= 2) {
+      const std::int64_t size = std::min(2 * c, window);  // of tiles at most
+      const double cut =
+          std::min(pairs, static_cast<double>(tokens_ - window) * static_cast<double>(c - 1) / 2);
+      least = std::min(
+          least, attention(work, pairs - cut, false, size) + attention(work, cut, true, size));
+    }
+    return least;
+  }
+  // The fastest pair of a row in such a layer.
+  double pair(const LayerKind& kind) const {
+    const bool own = own_ || library_chunks(kind, tokens_, shortest_) == 0;
+    const std::int64_t window = kind.window_in(tokens_);
+    return attention(Work::attention_forward, 1, own, own || window == 0 ? kAnySize : window);
   }
 
   // A row of a layer, forward and backward: each op reads and writes what it must. `layer`: the
@@ -72,6 +83,25 @@ class Clock {
 
  private:
   static constexpr std::int64_t kScale = 1 << 20;
+  static constexpr std::int64_t kAnySize = std::numeric_limits<std::int64_t>::max();
+
+  // No chunk has fewer tokens.
+  static std::int64_t shortest_chunk(const Problem& problem) {
+    const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;
+    return std::max(unit, problem.seq_len / kChunksMost);
+  }
+  double attention(Work work, double pairs, bool own, std::int64_t size) const {
+    const auto heads = static_cast<double>(model_.heads);
+    const double flops = work == Work::attention_forward ? kForwardFlops : kBackwardFlops;
+    Demand tiles{.work = work,
+                 .flops = flops * pairs * heads * static_cast<double>(model_.head_dim),
+                 .pairs = pairs * heads,
+                 .head_dim = model_.head_dim,
+                 .own = true};
+    const double by_own = seconds(tiles, size);
+    tiles.own = false;
+    return own ? by_own : std::min(by_own, seconds(tiles, size));
+  }
 
   template <class Op>
   double memory(std::int64_t elements) const {
@@ -79,13 +109,13 @@ class Clock {
                     .bytes = kScale * element_ * elements}) /
            kScale;
   }
-  // In tiles of the size that is fastest.
-  double seconds(Demand demand) const {
-    demand.size = std::numeric_limits<std::int64_t>::max();
+  // In tiles of the size that is fastest, at most that.
+  double seconds(Demand demand, std::int64_t most = kAnySize) const {
+    demand.size = most;
     double least = machine_.seconds(demand);
     for (const auto* shares : {&rates_.matmul_shares, &rates_.attention_shares}) {
       for (const SizeShare& point : *shares) {
-        demand.size = point.size;
+        demand.size = std::min(point.size, most);
         least = std::min(least, machine_.seconds(demand));
       }
     }
@@ -94,6 +124,7 @@ class Clock {
 
   const ModelSpec& model_;
   std::int64_t tokens_;
+  std::int64_t shortest_;  // tokens of a chunk
   const Rates& rates_;
   const Machine& machine_;
   std::int64_t element_;
@@ -130,7 +161,7 @@ Row row_of(const ModelSpec& model, Storage storage, const Clock& clock) {
   const auto taken_up = static_cast<double>(model.up_width_of(model.experts_width()));
   const bool parallel = model.parallel_residual;
   Row row;
-  row.pair = clock.attention(Work::attention_forward, 1, kind);
+  row.pair = clock.pair(kind);
   row.keys =
       kind.window > 0 ? static_cast<double>(kind.window) : std::numeric_limits<double>::infinity();
   row.layer = clock.products(2 * hidden * (queries + dense + dense_up)) +
@@ -217,10 +248,9 @@ Bound bound_of(const Problem& problem, Storage storage, Storage gradients, std::
   std::vector<Row> rows;
   for (std::size_t k = 0; k < of_kinds.size(); ++k) {
     const LayerKind& kind = model.kinds[k];
-    const double pairs = attended_pairs(kind, tokens);
     attention +=
-        static_cast<double>(of_kinds[k]) * (clock.attention(Work::attention_forward, pairs, kind) +
-                                            clock.attention(Work::attention_backward, pairs, kind));
+        static_cast<double>(of_kinds[k]) * (clock.attention(Work::attention_forward, kind) +
+                                            clock.attention(Work::attention_backward, kind));
     const ModelSpec own = with_layers_of(model, kind);
     const auto count = static_cast<double>(of_kinds[k]);
     elementwise += count * tokens * clock.elementwise(own);

@@ -2,6 +2,8 @@
 #include "fpdt/plan/search/floor.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "fpdt/cost/demand.h"
@@ -11,27 +13,40 @@
 namespace fpdt {
 namespace {
 
-// (query, key) pairs of a head in the first chunks of a layer, on the rank with most of them: the
-// last of a ring.
-double most_pairs(const Problem& problem, const Geometry& shape, const LayerKind& kind,
-                  std::int64_t chunks) {
-  const auto tokens = static_cast<double>(std::min(problem.seq_len, chunks * shape.chunk_rows));
-  if (shape.ring == 1) return attended_pairs(kind, tokens);
-  double pairs = 0;
+// (query, key) pairs, by who computes them.
+struct Pairs {
+  double in_library = 0, own = 0;
+
+  [[nodiscard]] Pairs operator*(double times) const { return {in_library * times, own * times}; }
+  Pairs& operator+=(const Pairs& other) {
+    in_library += other.in_library;
+    own += other.own;
+    return *this;
+  }
+};
+
+// Those of a head in the first chunks of a layer, on the rank with most of them: the last of a ring.
+// A library computes the keys of so many chunks, if it computes any tile of the step.
+Pairs most_pairs(const Problem& problem, const Geometry& shape, const LayerKind& kind,
+                 std::int64_t chunks) {
+  const std::int64_t library = library_chunks(kind, problem.seq_len, shape.chunk_rows);
+  Pairs pairs;
+  if (library >= chunks && shape.ring == 1) {
+    const auto tokens = static_cast<double>(std::min(problem.seq_len, chunks * shape.chunk_rows));
+    pairs.in_library = attended_pairs(kind, tokens);
+    return pairs;
+  }
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
     const std::int64_t rows = shape.query_rows(chunk);
     const std::int64_t run = shape.reversed(chunk) ? 0 : shape.ring - 1;
     const std::int64_t first = chunk * shape.chunk_rows + run * rows;
-    pairs += static_cast<double>(visible_pairs(first, rows, 0, first + rows, kind.window));
+    const std::int64_t keys = std::max<std::int64_t>(0, chunk + 1 - library) * shape.chunk_rows;
+    pairs.own += static_cast<double>(visible_pairs(first, rows, 0, keys, kind.window));
+    pairs.in_library +=
+        static_cast<double>(visible_pairs(first, rows, keys, first + rows - keys, kind.window));
   }
   return pairs;
 }
-
-// Those times the head size, by who computes them.
-struct Pairs {
-  double in_library = 0, own = 0;
-  double& of(bool of_library) { return of_library ? in_library : own; }
-};
 
 // Multiplications of a row with a layer's feed-forward.
 struct Fed {
@@ -63,6 +78,12 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
   const auto layers = static_cast<double>(model.layers);
   const auto width = static_cast<double>(shape.heads * model.head_dim);
   Pairs forward, backward;
+  std::map<std::pair<const LayerKind*, std::int64_t>, Pairs> known;
+  const auto pairs_of = [&](const LayerKind& kind, std::int64_t chunks) {
+    const auto [at, fresh] = known.try_emplace({&kind, chunks});
+    if (fresh) at->second = most_pairs(problem, shape, kind, chunks);
+    return at->second;
+  };
   const auto qkv = static_cast<double>(model.hidden * model.qkv_width());
   const auto out = static_cast<double>(model.hidden * model.q_width());
   const std::vector<Fed> of_kinds = feed_forwards(model);
@@ -79,10 +100,10 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
     const std::int64_t again = std::min(problem.seq_len, repeated * shape.chunk_rows);
     const double share = static_cast<double>(again) / static_cast<double>(problem.seq_len);
     const double times = rerun && from_input ? 2 : 1;
-    const double pairs = most_pairs(problem, shape, kind, shape.chunks) * width;
-    const bool of_library = in_library(kind, problem.seq_len);
-    forward.of(of_library) += pairs + times * most_pairs(problem, shape, kind, repeated) * width;
-    backward.of(of_library) += pairs;
+    const Pairs all = pairs_of(kind, shape.chunks);
+    forward += all * width;
+    forward += pairs_of(kind, repeated) * (times * width);
+    backward += all * width;
     const double visits = rerun ? 4 : 3;  // forward, backward of twice its products, and a rerun
     weights += visits * (fed.up + fed.down + fed.router);
     taken += visits * (fed.taken_up + fed.taken_down);

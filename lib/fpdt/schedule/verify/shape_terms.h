@@ -169,8 +169,10 @@ void ShapeTerms::tile(const Tile& op) {
   constant(std::isfinite(op.scale) && op.scale > 0, "scale must be positive");
   constant(op.window >= 0 && op.window <= INT32_MAX, "window must be 0 to 2^31 - 1");
   soft_cap(op.cap);
-  constant((op.window == 0 && op.cap == 0) || !op.workspace.present(),
-           "a tile of a window or with a cap has a workspace, but no library's kernel computes it");
+  const bool hides = op.window > 0 && queries.greatest + op.q_rows - keys.least > op.window;
+  constant((!hides && op.cap == 0) || !op.workspace.present(),
+           "a tile that a window cuts, or with a cap, has a workspace, but no library's kernel "
+           "computes it");
   documents(op.documents, op.q_first, op.q_rows);
 }
 

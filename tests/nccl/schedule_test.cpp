@@ -59,6 +59,14 @@ std::vector<Case> cases() {
   experts.strategy.tiles.ffn_rows = 3;
   experts.name = "experts_2";
   all.push_back(experts);
+  Case halos = make_case(wider(tiny_llama()), 4, 41, 24);
+  halos.problem.model.kinds.front().window = 4;
+  halos.strategy.mesh.ring = 4;
+  halos.strategy.keys = Keys::ring;
+  halos.strategy.layout = Layout::zigzag;
+  halos.strategy.storage = Storage::bf16;
+  halos.name = "halos_4";
+  all.push_back(halos);
   Case nodes = make_case(wider(tiny_llama()), 4, 21, 8);
   nodes.problem.cluster.nodes = nodes.problem.cluster.devices_per_node = 2;
   nodes.strategy.zero_groups = ZeroGroups::hybrid;

@@ -143,23 +143,72 @@ TEST(WindowTiles, AreThoseOfTheBand) {
   }
 }
 
-// Keys go on to as many members of the ring as see some of them: a run of a chunk has 3 tokens.
+// Bytes that a rank sends to the next members of its ring in a block.
+std::int64_t bytes_around(const Schedule& schedule, const Block& block) {
+  std::int64_t sum = 0;
+  for (const Op& op : block.ops) {
+    const auto* exchange = std::get_if<Exchange>(&op.body);
+    if (exchange == nullptr) continue;
+    const Buffer& buffer = schedule.buffers[index(exchange->send.front().buffer)];
+    const std::int64_t rows = exchange->send.front().rows;
+    sum += buffer.slot_bytes().value / buffer.shape[0] * (rows < 0 ? buffer.shape[0] : rows);
+  }
+  return sum;
+}
+
+// Keys go on to as many members of the ring as see some of them, all keys of a run or its halo: a
+// run of a chunk has 3 tokens. What they send is known in closed form.
 TEST(WindowHops, ReachAsFarAsTheWindow) {
   for (const auto& [window, hops] : {std::pair{1, 0}, {2, 1}, {4, 1}, {5, 2}, {8, 3}, {100, 3}}) {
     Case one = make_case(of_kinds(tiny_llama(), window, 0), 4, 48, kChunk);
     one.strategy.mesh.ring = 4;
     one.strategy.keys = Keys::ring;
     const Schedule lowered = lower(one.problem, one.strategy).schedule.schedule();
+    const ModelSpec& model = one.problem.model;
+    const std::int64_t run = 4 * 2 * model.kv_heads * model.head_dim * std::min(window - 1, 3);
     for (const Block& block : lowered.blocks) {
       if (block.name != "forward" && block.name != "backward") continue;
-      const auto exchanges = std::count_if(block.ops.begin(), block.ops.end(), [](const Op& op) {
-        return std::holds_alternative<Exchange>(op.body);
-      });
       // Keys of four chunks. Backward repeats forward, brings them again and gives gradients home.
-      EXPECT_EQ(exchanges, (block.name == "forward" ? 4 : 12) * hops) << window << block.name;
+      const std::int64_t times = block.name == "forward" ? 4 : 12;
+      EXPECT_EQ(bytes_around(lowered, block), times * hops * run) << window << block.name;
     }
     one.strategy.layout = Layout::zigzag;
     expect_equals_reference(one);
+  }
+}
+
+// Runs of a chunk have 6 tokens, and 5 in the last chunk. Up to a window of 6, members send each other
+// no more than the keys that the next run sees, and get the gradients of these back.
+TEST(WindowHalos, AreTheLastKeysOfARun) {
+  int corner = 0;
+  for (const std::int64_t window : {2, 5, 6, 7}) {
+    for (const BackwardOrder order : {BackwardOrder::kv_outer, BackwardOrder::q_outer}) {
+      for (const double kept : {0.0, 0.5, 1.0}) {
+        SCOPED_TRACE(fmt::format("window {}, corner {}", window, ++corner));
+        Case one = make_case(of_kinds(tiny_llama(), window, corner % 3), 4, kTokens, 24);
+        one.problem.documents = corner % 2 == 0;
+        Strategy& strategy = one.strategy;
+        strategy.mesh.ring = 4;
+        strategy.keys = Keys::ring;
+        strategy.tiles.backward_order = order;
+        strategy.storage = corner % 5 == 0 ? Storage::bf16 : Storage::f32;
+        if (corner % 10 == 0) strategy.key_gradients = Storage::bf16;
+        if (corner % 4 < 2) strategy.layout = Layout::zigzag;
+        strategy = with_kept(strategy, TensorClass::kv, kept);
+        strategy = with_kept(strategy, TensorClass::dkv, kept);
+        expect_equals_reference(one);
+        const Schedule lowered = lower(one.problem, strategy).schedule.schedule();
+        std::int64_t least = kTokens;
+        for (const Block& block : lowered.blocks) {
+          for (const Op& op : block.ops) {
+            if (const auto* tile = std::get_if<AttentionForward>(&op.body)) {
+              least = std::min(least, tile->k_rows);
+            }
+          }
+        }
+        EXPECT_EQ(least, window <= 6 ? window - 1 : 5);
+      }
+    }
   }
 }
 

@@ -277,12 +277,19 @@ struct Geometry {
     if (kind.window == 0) return chunks;
     return (kind.window - 1 + chunk_rows - 1) / chunk_rows;
   }
-  // Members of a ring whose keys the queries of a rank see some of, its own included: those before
-  // it, if all chunks have the same order.
+  // Members of a ring whose keys the queries of a rank see some of, its own included. Where chunks
+  // alternate their order, these are the neighbours on both sides, in turn, or all.
   [[nodiscard]] std::int64_t hops_of(const LayerKind& kind) const {
-    if (kind.window == 0 || zigzag) return hops;
+    if (kind.window == 0) return hops;
     const std::int64_t run = query_rows(chunks - 1);  // the shortest
-    return std::min(hops, 1 + (kind.window - 1 + run - 1) / run);
+    const std::int64_t reach = 1 + (kind.window - 1 + run - 1) / run;
+    return zigzag && reach > 2 ? hops : std::min(hops, reach);
+  }
+  // Where the queries of a run see keys of no other runs but their own and that before it: the last
+  // keys of a run that the next one sees, all that is sent of it. 0: whole runs go around.
+  [[nodiscard]] std::int64_t halo_rows(const LayerKind& kind) const {
+    if (hops == 1 || kind.window < 2) return 0;
+    return kind.window - 1 <= query_rows(chunks - 1) ? kind.window - 1 : 0;
   }
   // Where the rows of a chunk begin among those of the rank.
   [[nodiscard]] std::int64_t local_first(std::int64_t chunk) const {

@@ -87,13 +87,14 @@ std::string Attention::Place::name(const char* what) const {
 }
 
 template <class Tile>
-void Attention::describe_tile(Tile& tile, const LayerKind& kind, const Place& place) const {
-  tile.window = kind.window_in(problem_.seq_len);
+void Attention::describe_tile(Tile& tile, const LayerFrame& frame, const Place& place) const {
+  tile.window = frame.kind->window_in(problem_.seq_len);
   tile.documents = documents();
   tile.q_first = query_first(place.q_chunk);
   tile.q_rows = shape_.query_rows(place.q_chunk);
-  tile.k_first = key_first(place.k_first, place.hop);
-  tile.k_rows = (place.k_last - place.k_first) * shape_.chunk_rows + shape_.key_rows(place.k_last);
+  tile.k_first = key_first(frame, place.k_first, place.hop);
+  tile.k_rows =
+      (place.k_last - place.k_first) * shape_.chunk_rows + key_rows(frame, place.k_last, place.hop);
   tile.heads = shape_.heads;
   tile.kv_heads = shape_.kv_heads;
   tile.head_dim = model_.head_dim;
@@ -125,7 +126,7 @@ void Attention::row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
   const auto emit = [&](std::int64_t first, std::int64_t last, const Operand& kv) {
     const Place place{hop, chunk, first, last};
     tile.kv = kv;
-    describe_tile(tile, *frame.kind, place);
+    describe_tile(tile, frame, place);
     tile.workspace = workspace(frame, place);
     builder_.emit(place.name("attn"), LaneKind::compute, tile);
     tile.o.accumulate = tile.lse.accumulate = true;
@@ -222,7 +223,7 @@ Attention::RowGradient Attention::kv_row(LayerFrame& frame, std::int64_t hop, st
   const std::int64_t before = (frame.hops - 1 - hop) * chunks;  // rows of the hops before
   const Operand kv = travel_.keys(frame, hop, i);
   travel_.pass(frame, hop, i, kv);
-  const Operand dkv = temporary(dkv_sum_, shape_.key_rows(i));
+  const Operand dkv = temporary(dkv_sum_, key_rows(frame, i, hop));
   Operand complete;
   bool first = true;
   for (std::int64_t step = i; step <= end; ++step) {
@@ -286,12 +287,12 @@ Attention::RowGradient Attention::query_row(LayerFrame& frame, std::int64_t hop,
     if (begins) travel_.pass(frame, hop, j, kv);
     Continued of_dkv{Version::plus(before), {}};
     if (!begins) of_dkv.last = Version::plus(before + turn - 1);
-    const Operand dkv =
-        streamed_sum(homes.dkv, of_dkv, j, diagonal ? std::optional(dkv_diagonal_) : std::nullopt,
-                     shape_.key_rows(j));
+    const Operand dkv = streamed_sum(dkv_home(frame, hop), of_dkv, j,
+                                     diagonal ? std::optional(dkv_diagonal_) : std::nullopt,
+                                     key_rows(frame, j, hop));
     backward_tile(frame, {hop, i, j, j}, kv, {dq, !first}, {dkv, !begins});
     if (!diagonal) {
-      spill_after_fetches({&homes.dkv, Version::plus(before + turn), j, dkv});
+      spill_after_fetches({&dkv_home(frame, hop), Version::plus(before + turn), j, dkv});
     }
     if (diagonal) complete = dkv;
     first = false;
@@ -331,7 +332,7 @@ void Attention::backward_tile(LayerFrame& frame, const Place& place, const Opera
   tile.dq = dq;
   tile.dkv = dkv;
   tile.workspace = workspace(frame, place);
-  describe_tile(tile, *frame.kind, place);
+  describe_tile(tile, frame, place);
   emit_waiting_spill();
   builder_.emit(place.name("dattn"), LaneKind::compute, tile);
   // Once for each chunk of queries.

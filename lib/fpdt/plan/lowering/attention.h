@@ -66,7 +66,7 @@ class Attention : public LoweringPart {
   void describe_sink(Sink& op, const LayerFrame& frame, std::int64_t chunk) const;
   // Sets the fields that tiles of both directions share.
   template <class Tile>
-  void describe_tile(Tile& tile, const LayerKind& kind, const Place& place) const;
+  void describe_tile(Tile& tile, const LayerFrame& frame, const Place& place) const;
   [[nodiscard]] RankExpression head_first() const;
   [[nodiscard]] static bool is_last(const LayerFrame& frame, std::int64_t hop) {
     return hop + 1 == frame.hops;
@@ -86,6 +86,10 @@ class Attention : public LoweringPart {
   // The next version of the workspace, of which a tile uses the part it needs; absent when none is
   // needed.
   Operand workspace(const LayerFrame& frame, const Place& place);
+  // The home of the sums of keys' gradients, which the last query chunk begins.
+  static Home& dkv_home(LayerFrame& frame, std::int64_t hop) {
+    return hop > 0 && frame.halo.rows > 0 ? frame.halo.dkv : frame.homes->dkv;
+  }
   // The first chunk whose keys the queries of a chunk see, and the last that sees those of a chunk.
   [[nodiscard]] std::int64_t first_seen(const LayerFrame& frame, std::int64_t chunk) const {
     return std::max<std::int64_t>(0, chunk - shape_.chunks_back(*frame.kind));

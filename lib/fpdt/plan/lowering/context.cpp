@@ -188,11 +188,22 @@ RankExpression LoweringPart::query_first(std::int64_t chunk) const {
   return {begin + (shape_.ring - 1) * rows, {-rows, 0, share, shape_.ring}};
 }
 
-RankExpression LoweringPart::key_first(std::int64_t chunk, std::int64_t hop) const {
+RankExpression LoweringPart::key_first(const LayerFrame& frame, std::int64_t chunk,
+                                       std::int64_t hop) const {
   if (shape_.hops == 1) return {.a = chunk * shape_.chunk_rows};
   RankExpression first = query_first(chunk);
-  first.first.s = (shape_.ring - hop) % shape_.ring * head_ranks_ * shape_.tensor_ranks;
+  first.a += shape_.key_rows(chunk) - key_rows(frame, chunk, hop);
+  const bool after = frame.halo.rows > 0 && shape_.reversed(chunk);
+  const std::int64_t member = after ? hop : (shape_.ring - hop) % shape_.ring;  // after this one
+  first.first.s = member * head_ranks_ * shape_.tensor_ranks;
   return first;
+}
+
+Operand LoweringPart::keys_of_hop(const LayerFrame& frame, const Operand& keys, std::int64_t chunk,
+                                  std::int64_t hop) const {
+  const std::int64_t rows = key_rows(frame, chunk, hop);
+  const std::int64_t all = shape_.key_rows(chunk);
+  return rows == all ? keys : rows_of(keys, all - rows, rows);
 }
 
 std::int64_t LoweringPart::extent_first(std::int64_t extent) const {

@@ -51,6 +51,13 @@ struct OutputGradient {
   Operand dcontext, delta;
 };
 
+// What a rank has of the keys of the member before it, where its queries see no others but their
+// own, and of their gradients. No rows: whole runs go around the ring.
+struct Halo {
+  std::int64_t rows = 0;
+  Home kv_ring, dkv_ring, dkv;
+};
+
 // A block of a layer under construction: its layer class and its mode.
 struct LayerFrame {
   Visit visit = Visit::forward;
@@ -63,6 +70,7 @@ struct LayerFrame {
   bool back = false;             // past the forward that a backward block repeats
   std::int64_t hops = 1;         // of keys that queries of such a layer meet
   std::int64_t arrivals = 0;     // hops whose keys have come in this block
+  Halo halo;
   // By chunk; valid as long as their rings hold them.
   std::vector<Operand> q, kv, o, lse, dout, delta, dq, dkv;
   // By extent.
@@ -186,8 +194,16 @@ class LoweringPart {
   [[nodiscard]] RankExpression token_first(std::int64_t chunk) const;
   [[nodiscard]] RankExpression product_first(std::int64_t chunk) const;
   [[nodiscard]] RankExpression query_first(std::int64_t chunk) const;
-  // The first key of those that came so many hops, each from the member before.
-  [[nodiscard]] RankExpression key_first(std::int64_t chunk, std::int64_t hop) const;
+  // The first key of those that came so many hops, each from the member before, and how many came.
+  [[nodiscard]] RankExpression key_first(const LayerFrame& frame, std::int64_t chunk,
+                                         std::int64_t hop) const;
+  [[nodiscard]] std::int64_t key_rows(const LayerFrame& frame, std::int64_t chunk,
+                                      std::int64_t hop) const {
+    return hop > 0 && frame.halo.rows > 0 ? frame.halo.rows : shape_.key_rows(chunk);
+  }
+  // Of the keys of a chunk, or of their gradients, those that go on to this hop: the last ones.
+  [[nodiscard]] Operand keys_of_hop(const LayerFrame& frame, const Operand& keys,
+                                    std::int64_t chunk, std::int64_t hop) const;
   [[nodiscard]] std::int64_t extent_first(std::int64_t extent) const;
   // The rows of a chunk in an operand that holds an extent.
   [[nodiscard]] Operand chunk_of(const Operand& extent, std::int64_t chunk) const;

@@ -43,7 +43,9 @@ BufferIndex add_host_ring(Builder& builder, const HomeShape& shape, std::int64_t
 // Declares the rings that the chunks need: of kept ones, of chunks at their producer, of spilled
 // ones on the host, and of chunks at their consumer.
 Home::Home(Builder& builder, const HomeShape& shape, const Home* like)
-    : shape_(shape), first_kept_(shape.chunks - (shape.stored ? shape.kept : 0)) {
+    : shape_(shape),
+      slot_rows_(shape.rows),
+      first_kept_(shape.chunks - (shape.stored ? shape.kept : 0)) {
   const auto ring = [&](const char* suffix, MemorySpace space, std::int64_t rows,
                         std::int64_t slots) {
     return add_ring(builder, shape, suffix, space, rows, slots);
@@ -70,6 +72,7 @@ Home::Home(Builder& builder, const HomeShape& shape, const Home* like)
 // A value never passes to a slot in the op that reads the one before it there.
 Home::Home(Builder& builder, const HomeShape& shape, const Home& other)
     : shape_(shape),
+      slot_rows_(shape.rows),
       first_kept_(other.first_kept_),
       kept_(other.kept_),
       host_(other.host_),
@@ -82,7 +85,15 @@ Home::Home(Builder& builder, const HomeShape& shape, const Home& other)
 // The first rows of a slot; all of them for a whole chunk.
 std::int64_t Home::operand_rows(std::int64_t chunk) const {
   const std::int64_t rows = shape_.rows_of(chunk);
-  return rows == shape_.rows ? -1 : rows;
+  return rows == slot_rows_ ? -1 : rows;
+}
+
+Home Home::with_rows(std::int64_t rows) const {
+  FPDT_ASSERT(!shape_.contiguous);
+  Home made = *this;
+  made.shape_.rows = made.shape_.last_rows = rows;
+  made.begin_block();
+  return made;
 }
 
 Operand Home::kept(const Instance& instance, std::int64_t chunk) const {

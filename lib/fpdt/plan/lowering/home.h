@@ -94,6 +94,8 @@ class Home {
 
   // Forgets what the rings hold. Call it when a block begins.
   void begin_block();
+  // The same rings with so many rows of each chunk, the first of a slot.
+  [[nodiscard]] Home with_rows(std::int64_t rows) const;
   // Moves the relative base of this home by n instances at the end of the block.
   void advance(Builder& builder, std::int64_t n) const;
 
@@ -112,6 +114,7 @@ class Home {
   [[nodiscard]] std::int64_t operand_rows(std::int64_t chunk) const;
 
   HomeShape shape_;
+  std::int64_t slot_rows_ = 0;
   std::int64_t first_kept_ = 0;
   BufferIndex kept_ = -1, host_ = -1, produced_ = -1, fetched_ = -1;
   bool beside_ = false;  // in the slots of another home

@@ -84,6 +84,13 @@ class HomeMaker {
   [[nodiscard]] HomeShape key_ring(TensorClass tensor, const char* name, Dtype dtype) const {
     HomeShape made = head_rows(tensor, kv_width(), dtype);
     made.name = name;
+    std::int64_t longest_halo = 0;
+    for (const LayerKind& kind : model_.kinds) {
+      const std::int64_t halo = shape_.halo_rows(kind);
+      if (halo == 0 && shape_.hops_of(kind) > 1) longest_halo = made.rows;
+      longest_halo = std::max(longest_halo, halo);
+    }
+    if (longest_halo > 0 && longest_halo < made.rows) made.rows = made.last_rows = longest_halo;
     made.instances = std::min<std::int64_t>(2, shape_.hops - 1);
     return made;
   }

@@ -12,6 +12,12 @@ LayerFrame Layers::begin(const std::string& name, const LayerBlock& block) {
   frame.kind = block.kind;
   frame.hops = shape_.hops_of(*block.kind);
   frame.homes = block.homes;
+  frame.halo.rows = shape_.halo_rows(*block.kind);
+  if (frame.halo.rows > 0) {
+    frame.halo.kv_ring = frame.homes->kv_ring.with_rows(frame.halo.rows);
+    frame.halo.dkv_ring = frame.homes->dkv_ring.with_rows(frame.halo.rows);
+    frame.halo.dkv = frame.homes->dkv.with_rows(frame.halo.rows);
+  }
   frame.weights = block.weights;
   frame.input = block.input;
   frame.output = block.output;

@@ -7,7 +7,9 @@
 // the member that has the keys next, so that they reach home with the last part.
 //
 // In a layer with a window, queries see the keys of a few members before this one. Only these are
-// hops then.
+// hops then. Where that is the member with the run before alone, it sends only the last keys of the
+// run, those that a query of the next one sees: a halo. In chunks of the opposite order that is the
+// member after this one.
 #pragma once
 
 #include "fpdt/plan/lowering/context.h"
@@ -31,7 +33,18 @@ class Travel : public LoweringPart {
   void advance(const LayerFrame& frame) const;
 
  private:
+  // The homes of what comes from others.
+  static Home& keys_from_others(LayerFrame& frame) {
+    return frame.halo.rows > 0 ? frame.halo.kv_ring : frame.homes->kv_ring;
+  }
+  static Home& gradients_from_others(LayerFrame& frame) {
+    return frame.halo.rows > 0 ? frame.halo.dkv_ring : frame.homes->dkv_ring;
+  }
   [[nodiscard]] Instance arrival(const LayerFrame& frame, std::int64_t hop) const;
+  // Places from a member to that which uses its halo next.
+  [[nodiscard]] std::int64_t next(const LayerFrame& frame, std::int64_t chunk) const {
+    return frame.halo.rows > 0 && shape_.reversed(chunk) ? shape_.hops - 1 : 1;
+  }
   // To the member so many places after this one.
   void send_keys(LayerFrame& frame, std::int64_t to_hop, std::int64_t chunk, const Operand& keys,
                  std::int64_t places);

@@ -177,8 +177,8 @@ TEST(WindowHops, ReachAsFarAsTheWindow) {
   }
 }
 
-// Runs of a chunk have 6 tokens, and 5 in the last chunk. Up to a window of 6, members send each other
-// no more than the keys that the next run sees, and get the gradients of these back.
+// Runs of a chunk have 6 tokens, and 5 in the last chunk. Up to a window of 6, members send each
+// other no more than the keys that the next run sees, and get the gradients of these back.
 TEST(WindowHalos, AreTheLastKeysOfARun) {
   int corner = 0;
   for (const std::int64_t window : {2, 5, 6, 7}) {

@@ -17,7 +17,7 @@ bool fused_attention(const Problem& problem, const Strategy& strategy);
 inline constexpr std::string_view kNoWindows = "those of cuDNN compute no windows here";
 
 // cuDNN computes the tiles of which a window hides no key from any query; the backend's own kernels
-// compute the others. In a sequence of so many tokens, those are the tiles of a chunk's queries with
+// compute the others. In a sequence of so many tokens, cuDNN's are those of a chunk's queries with
 // the keys of this many chunks of c tokens, from their own one back.
 inline std::int64_t library_chunks(const LayerKind& kind, std::int64_t tokens, std::int64_t c) {
   const std::int64_t window = kind.window_in(tokens);

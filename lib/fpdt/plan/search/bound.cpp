@@ -38,8 +38,8 @@ class Clock {
   }
 
   // Of all heads of one layer of a kind. A library computes the tiles that a window does not cut.
-  // Chunks of c tokens have c (c - 1) / 2 pairs each in the others, once there are as many tokens as
-  // the window has; so short chunks have few of them, but slow tiles.
+  // Chunks of c tokens have c (c - 1) / 2 pairs each in the others, once there are as many tokens
+  // as the window has; so short chunks have few of them, but slow tiles.
   double attention(Work work, const LayerKind& kind) const {
     const double pairs = attended_pairs(kind, static_cast<double>(tokens_));
     const std::int64_t window = kind.window_in(tokens_);

@@ -25,8 +25,8 @@ struct Pairs {
   }
 };
 
-// Those of a head in the first chunks of a layer, on the rank with most of them: the last of a ring.
-// A library computes the keys of so many chunks, if it computes any tile of the step.
+// Those of a head in the first chunks of a layer, on the rank with most: the last of a ring.
+// What a library may compute counts as its own.
 Pairs most_pairs(const Problem& problem, const Geometry& shape, const LayerKind& kind,
                  std::int64_t chunks) {
   const std::int64_t library = library_chunks(kind, problem.seq_len, shape.chunk_rows);

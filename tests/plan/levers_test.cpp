@@ -1,7 +1,10 @@
 // Each lever changes one thing and keeps the strategy sound.
 #include "fpdt/plan/search/levers.h"
 
+#include <regex>
 #include <set>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -35,6 +38,30 @@ TEST(Levers, EveryChangeIsSoundNewAndNamed) {
     }
   }
   EXPECT_GT(changes, 30U);
+}
+
+// Where layers differ, in segments and in what they store, a change still says what becomes what.
+TEST(Levers, ChangesSayWhatBecomesWhat) {
+  Problem problem = question();
+  problem.model.layers = 9;
+  const std::regex nothing(R"((^| )(\S+) -> \2(,| |$))");
+  std::size_t changes = 0;
+  for (const std::vector<std::int64_t>& segments :
+       {std::vector<std::int64_t>{1}, {2, 2, 1}, {4, 3, 2}}) {
+    Strategy from = spilled(problem, 1, 32);
+    from.segments = segments;
+    for (const std::int64_t layers : {2, 9}) {
+      const Strategy mixed = with_stored_from(problem, from, {3, layers});
+      for (const Lever& lever : levers()) {
+        for (const Change& change : lever.changes(problem, mixed)) {
+          EXPECT_FALSE(change.words.empty()) << lever.name;
+          EXPECT_FALSE(std::regex_search(change.words, nothing)) << change.words;
+          ++changes;
+        }
+      }
+    }
+  }
+  EXPECT_GT(changes, 200U);
 }
 
 // For levers that are flags, one value undoes another. What fits is solved for, so those that do

@@ -299,6 +299,10 @@ std::string says_segments(const Problem& problem, const Strategy& from, const St
   const auto count = [&](const Strategy& strategy) {
     return segment_lengths(strategy, problem.model.layers).size();
   };
+  if (count(from) == count(to)) {
+    return fmt::format("segments of {} -> {} layers", fmt::join(from.segments, ", "),
+                       fmt::join(to.segments, ", "));
+  }
   return fmt::format("inputs stored in {} -> {} layers", count(from), count(to));
 }
 
@@ -375,6 +379,25 @@ std::string words_of_kept(const Problem&, const Strategy& strategy, const Geomet
   return kept.empty() ? "all chunks spilled to the host" : "on the device: " + kept;
 }
 
+// Layers may differ in it by one.
+std::string says_first_chunks(const Problem& problem, const Strategy& from, const Strategy& to) {
+  const auto mean = [&](const Strategy& strategy) {
+    std::int64_t chunks = 0, layers = 0;
+    for (const LayerPlace& at : layer_places(strategy, problem.model.layers)) {
+      const LayerClass& one = strategy.layer_classes[at.layer_class];
+      if (one.recompute == Recompute::from_input) continue;
+      chunks += one.first_stored_chunk;
+      ++layers;
+    }
+    const double value = layers > 0 ? static_cast<double>(chunks) / static_cast<double>(layers)
+                                    : static_cast<double>(most_repeated(strategy));
+    return fmt::format("{:.4g}", value);
+  };
+  const std::string before = mean(from), after = mean(to);
+  const bool whole = (before + after).find('.') == std::string::npos;
+  return fmt::format("first_stored_chunk {} -> {}{}", before, after, whole ? "" : " on average");
+}
+
 std::string change_of_stored(const Problem& problem, const Strategy& from, const Strategy& to) {
   std::string text;
   const auto add = [&](std::string_view what, std::int64_t before, std::int64_t after) {
@@ -385,7 +408,7 @@ std::string change_of_stored(const Problem& problem, const Strategy& from, const
   const StoredLayers before = stored_layers(problem, from), after = stored_layers(problem, to);
   add("everything", before.everything, after.everything);
   add("attention output", before.attention, after.attention);
-  return text;
+  return text.empty() ? says_first_chunks(problem, from, to) : text;
 }
 
 std::string change_of_kept(const Problem& problem, const Strategy& to, TensorClass tensor) {

@@ -63,6 +63,7 @@ std::string words_of_homes(const Problem& problem, const Strategy& strategy, con
 std::string says_home_of(StateClass one, const Strategy& to);
 std::string says_segments(const Problem& problem, const Strategy& from, const Strategy& to);
 std::string says_replicas(const Problem& problem, const Strategy& from, const Strategy& to);
+std::string says_first_chunks(const Problem& problem, const Strategy& from, const Strategy& to);
 std::string change_of_stored(const Problem& problem, const Strategy& from, const Strategy& to);
 std::string change_of_kept(const Problem& problem, const Strategy& to, TensorClass tensor);
 

@@ -312,6 +312,7 @@ Choice row_of_first_stored_chunk() {
           .form = Form::sparse,
           .turn = 21,
           .others = other_first_chunks,
+          .says = says_first_chunks,
           .words =
               [](const Problem&, const Strategy& s, const Geometry& shape) {
                 const std::int64_t first = most_repeated(s);

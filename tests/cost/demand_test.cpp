@@ -118,6 +118,19 @@ TEST_F(LlamaTile, CostsTwoAndAHalfTimesAsMuchBackward) {
 
 // The same rank's tiles by a library: 32K queries, the last of 96K keys. The keys are cut into 64K
 // and 32K.
+// A query of a window has two edges, whatever the tiles: the last key that it sees, and the first.
+TEST_F(LlamaTile, OfAWindowHasTwoEdges) {
+  AttentionForward tile = forward(0, 0);
+  EXPECT_EQ(of(tile).masked, 0) << "rates know of the diagonal";
+  const auto masked = [&](std::int64_t q_first, std::int64_t k_first) {
+    tile = forward(q_first, k_first);
+    tile.window = kRows / 2;
+    return of(tile).masked / static_cast<double>(tile.heads);
+  };
+  EXPECT_EQ(masked(0, 0), 80 * (kRows + kRows / 2)) << "the first queries see the first key";
+  EXPECT_EQ(masked(kRows, kRows) + masked(kRows, 0), 80 * 2 * kRows);
+}
+
 class LibraryTile : public DemandOf {
  protected:
   static constexpr std::int64_t kRows = 32768;

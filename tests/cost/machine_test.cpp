@@ -161,6 +161,9 @@ TEST(Machine, TilesThatALibraryDoesNotTakeHaveTheirOwnRate) {
   tile.own = true;
   tile.pairs = 1e12;
   expect_close(time_of(cluster, tile), 15 * kSecond / 10);
+  tile.masked = tile.pairs / 3;
+  expect_close(time_of(cluster, tile), 2 * kSecond);
+  tile.masked = 0;
   tile.work = Work::attention_backward;
   expect_close(time_of(cluster, tile), 3 * kSecond);
   cluster.rates.own_attention_heads = {{128, 1}, {256, 0.5}};

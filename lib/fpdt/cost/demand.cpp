@@ -159,7 +159,23 @@ class Rules {
     asked.size = std::min(op.q_rows, op.k_rows);
     asked.head_dim = op.head_dim;
     asked.own = !op.workspace.present();
+    asked.masked = masked_pairs(op) * static_cast<double>(op.heads);
     if (pairs > 0) asked.bytes = all_bytes(op);  // else the op returns at once
+  }
+
+  // The kernels of windows compute blocks of 128 queries and 64 keys, and the last key that a query
+  // sees is in the middle of a block, as is the first one. Rates of long tiles know of no edges.
+  template <class Tile>
+  [[nodiscard]] double masked_pairs(const Tile& op) const {
+    if (op.window == 0) return 0;
+    constexpr std::int64_t kBeside = (128 + 64 / 2) / 2;  // keys, at each edge
+    const std::int64_t queries = op.q_first.at(rank_), keys = op.k_first.at(rank_);
+    const auto rows_with_edge = [&](std::int64_t first) {
+      const std::int64_t end = std::min(queries + op.q_rows, first + op.k_rows);
+      return std::max<std::int64_t>(0, end - std::max(queries, first));
+    };
+    return static_cast<double>(
+        mul(kBeside, rows_with_edge(keys) + rows_with_edge(keys + op.window)));
   }
 
   // A library's forward writes o in f32, 2 bytes more than the bf16 of published rates. The backend

@@ -215,8 +215,10 @@ double Machine::attention_seconds(const Demand& demand, const Tiles& tiles) cons
   const double beside = !own && tiles.softmax > 0 ? demand.pairs / tiles.softmax : 0;
   const double rate = own ? tiles.own * share_at(own_heads_, demand.head_dim)
                           : tiles.rate * share_at(attention_heads_, demand.head_dim);
+  const double flops =
+      own && demand.pairs > 0 ? demand.flops * (1 + demand.masked / demand.pairs) : demand.flops;
   return product_seconds(demand,
-                         (demand.flops / rate + beside) / share_at(attention_shares_, demand.size));
+                         (flops / rate + beside) / share_at(attention_shares_, demand.size));
 }
 
 // Ranks are numbered node by node, so `here` ranks of a group lie on one node (the fewest on any

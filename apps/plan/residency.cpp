@@ -1,6 +1,8 @@
 // Layers that are alike share a line, unless a segment begins.
 #include "plan/residency.h"
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -14,11 +16,35 @@
 namespace fpdt {
 namespace {
 
+// By kind: its name, and its window if it has one. Empty where all layers are of one kind.
+std::vector<std::string> names_of_kinds(const ModelSpec& model) {
+  std::vector<std::string> names;
+  for (const LayerKind& kind : model.kinds) {
+    names.push_back(kind.window > 0 ? fmt::format("{} ({})", kind.name, kind.window) : kind.name);
+  }
+  if (names.size() == 1) names.clear();
+  return names;
+}
+
 // Layers in a row: alike, or of one segment, of which only the first stores its input.
 struct Alike {
   std::int64_t first = 0, last = 0;
   LayerResidency of;  // of the first
 };
+
+// "52 window, 10 full"
+std::string kinds_text(const ModelSpec& model, const Alike& layers) {
+  std::vector<std::int64_t> counts(model.kinds.size());
+  for (std::int64_t layer = layers.first; layer <= layers.last; ++layer) {
+    ++counts[static_cast<std::size_t>(model.kind_at(layer))];
+  }
+  std::string text;
+  for (std::size_t kind = 0; kind < counts.size(); ++kind) {
+    if (counts[kind] == 0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", counts[kind], model.kinds[kind].name);
+  }
+  return text;
+}
 
 std::vector<Alike> alike_layers(const Problem& problem, const Strategy& strategy) {
   std::vector<Alike> all;
@@ -72,14 +98,20 @@ std::string residency_text(const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
   std::string text = fmt::format(
       "\nfrom forward to backward, by chunks ({} of {} tokens): on the host, on the device, or "
-      "again\n"
-      "{:<8}{:<40}{}\n",
-      shape.chunks, format_tokens(shape.chunk_rows), "layers", "input", "attention output");
+      "again\n",
+      shape.chunks, format_tokens(shape.chunk_rows));
+  const bool kinds = problem.model.kinds.size() > 1;
+  const auto line = [&](std::string_view layers, std::string_view of_kinds, std::string_view input,
+                        std::string_view output) {
+    text += fmt::format("{:<8}", layers);
+    if (kinds) text += fmt::format("{:<24}", of_kinds);
+    text += fmt::format("{:<40}{}\n", input, output);
+  };
+  line("layers", "kinds", "input", "attention output");
   for (const Alike& one : alike_layers(problem, strategy)) {
-    text += fmt::format("{:<8}{:<40}{}\n",
-                        one.first == one.last ? fmt::format("{}", one.first)
-                                              : fmt::format("{}-{}", one.first, one.last),
-                        input_text(one), runs_text(one.of.output));
+    line(one.first == one.last ? fmt::format("{}", one.first)
+                               : fmt::format("{}-{}", one.first, one.last),
+         kinds_text(problem.model, one), input_text(one), runs_text(one.of.output));
   }
   return text;
 }
@@ -90,6 +122,8 @@ Json residency_json(const Problem& problem, const Strategy& strategy) {
     list.push_back({{"segment", layer.place.segment},
                     {"input", runs_json(layer.input)},
                     {"attention_output", runs_json(layer.output)}});
+    const std::string& kind = problem.model.kinds[index(layer.kind)].name;
+    if (!kind.empty()) list.back()["kind"] = kind;
   }
   return list;
 }
@@ -107,6 +141,7 @@ void draw_residency(const std::string& path, const Problem& problem, const Plan&
   picture.layers = residencies(problem, plan.strategy);
   picture.chunks = geometry(problem, plan.strategy).chunks;
   picture.tokens = problem.seq_len;
+  picture.kinds = names_of_kinds(problem.model);
   write_picture(path, picture, flags);
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 // Two layers of a segment and one alone; eight chunks.
 ResidencyPicture three_layers() {
-  ResidencyPicture picture{"a model", {"one <line>"}, {}, 8, 1 << 20};
+  ResidencyPicture picture{"a model", {"one <line>"}, {}, 8, 1 << 20, {}};
   const std::vector<ChunkRun> output{{2, Fate::again}, {5, Fate::host}, {1, Fate::device}};
   picture.layers.push_back({{0, 0, 0, 2}, {{8, Fate::host}}, output});
   picture.layers.push_back({{0, 0, 1, 2}, {{8, Fate::again}}, output});
@@ -42,6 +42,18 @@ TEST(ResidencySvg, SaysTheirShares) {
   EXPECT_EQ(count(svg, "12 % on the device, 62 % on the host, 25 % again"), 1U);
   EXPECT_EQ(count(svg, "width=\"700\""), 1U);
   EXPECT_EQ(count(svg, ">256K</text>"), 2U);
+}
+
+TEST(ResidencySvg, HasAColumnOfKinds) {
+  ResidencyPicture picture = three_layers();
+  EXPECT_EQ(count(residency_svg(picture, 1400), ": window"), 0U);
+  picture.kinds = {"window (1024)", "full"};
+  picture.layers.back().kind = 1;
+  const std::string svg = residency_svg(picture, 1400);
+  EXPECT_EQ(test::xml_error(svg), "");
+  EXPECT_EQ(count(svg, "<title>layer 0: window (1024)</title>"), 1U);
+  EXPECT_EQ(count(svg, "<title>layer 2: full</title>"), 1U);
+  EXPECT_EQ(count(svg, ">full</text>"), 1U);
 }
 
 TEST(ResidencySvg, HoldsManyLayers) {

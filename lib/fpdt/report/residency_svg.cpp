@@ -27,6 +27,7 @@ constexpr double kTallest = 620, kRow = 26;  // of all layers, and of one at mos
 constexpr double kHead = 62;                 // above the grids, for their names and shares
 constexpr double kFoot = 84;                 // below them, for the axis and the legend
 constexpr double kSwatch = 15;
+constexpr double kKinds = kLeft - 64, kKindsWidth = 9;  // the column of kinds
 
 struct Grid {
   std::string_view name;
@@ -53,6 +54,12 @@ std::string_view color_of(Fate fate) {
   return kDropped;
 }
 
+// No more than four, and else again.
+std::string_view color_of_kind(std::int64_t kind) {
+  constexpr std::array<std::string_view, 4> kColors{"#A9B7C4", "#6F4E9C", "#C8586C", "#2F6F8F"};
+  return kColors[static_cast<std::size_t>(kind) % kColors.size()];
+}
+
 class Drawing {
  public:
   explicit Drawing(const ResidencyPicture& picture)
@@ -69,9 +76,11 @@ class Drawing {
     }
     for (const Grid& grid : kGrids) draw(grid);
     layer_numbers();
+    if (!picture_.kinds.empty()) kinds();
     legend();
     const std::string style = std::string(kLook).append(kResidencyStyle);
-    return svg_.finish(kPictureWidth, bottom() + kFoot, picture_.title, style,
+    const double foot = kFoot + (picture_.kinds.empty() ? 0 : kLine + 6);
+    return svg_.finish(kPictureWidth, bottom() + foot, picture_.title, style,
                        width / kPictureWidth);
   }
 
@@ -153,15 +162,36 @@ class Drawing {
               "none", fmt::format("stroke=\"{}\"", kSoftInk));
   }
 
+  // A column at the left: the kind of each layer.
+  void kinds() {
+    for (std::int64_t layer = 0; layer < layers_; ++layer) {
+      const std::int64_t kind = picture_.layers[static_cast<std::size_t>(layer)].kind;
+      svg_.begin_group(
+          fmt::format("layer {}: {}", layer, picture_.kinds[static_cast<std::size_t>(kind)]));
+      svg_.rectangle(kKinds, y_of(layer), kKindsWidth, row_ - 0.6, color_of_kind(kind));
+      svg_.end_group();
+    }
+    const double y = bottom() + 54 + kLine + 6;
+    double x = kLeft;
+    for (std::size_t kind = 0; kind < picture_.kinds.size(); ++kind) {
+      x = swatch(x, y, color_of_kind(static_cast<std::int64_t>(kind)), picture_.kinds[kind]);
+    }
+  }
+
+  // A colour and its name; where the next begins.
+  double swatch(double x, double y, std::string_view fill, std::string_view name) {
+    svg_.rectangle(x, y - kSwatch + 3, kSwatch, kSwatch, fill, "rx=\"2\"");
+    svg_.text(x + kSwatch + 8, y, name, "name");
+    return x + kSwatch + 40 + text_width(name, 14);
+  }
+
   void legend() {
     const double y = bottom() + 54;
     double x = kLeft;
     for (const auto& [fate, name] : {std::pair(Fate::device, "stored on the device"),
                                      std::pair(Fate::host, "stored on the host"),
                                      std::pair(Fate::again, "dropped, and computed again")}) {
-      svg_.rectangle(x, y - kSwatch + 3, kSwatch, kSwatch, color_of(fate), "rx=\"2\"");
-      svg_.text(x + kSwatch + 8, y, name, "name");
-      x += kSwatch + 40 + text_width(name, 14);
+      x = swatch(x, y, color_of(fate), name);
     }
     svg_.text(kPictureWidth - kPictureMargin, y,
               "one row is a layer; from left to right: the sequence, in tokens", "note",

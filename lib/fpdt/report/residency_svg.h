@@ -14,7 +14,8 @@ struct ResidencyPicture {
   std::vector<std::string> lines;  // below the title
   std::vector<LayerResidency> layers;
   std::int64_t chunks = 1;
-  std::int64_t tokens = 0;  // of the sequence
+  std::int64_t tokens = 0;         // of the sequence
+  std::vector<std::string> kinds;  // names; empty where all layers are of one kind
 };
 
 // `width`: of the file in pixels.

@@ -27,7 +27,8 @@ std::vector<LayerResidency> residencies(const Problem& problem, const Strategy& 
     const LayerClass& choice = strategy.layer_classes[place.layer_class];
     all.push_back(
         {place, runs(shape, choice, TensorClass::layer_input, place.first() ? 0 : shape.chunks),
-         runs(shape, choice, TensorClass::attention_output, choice.repeated(shape.chunks))});
+         runs(shape, choice, TensorClass::attention_output, choice.repeated(shape.chunks)),
+         problem.model.kind_at(std::ssize(all))});
   }
   return all;
 }

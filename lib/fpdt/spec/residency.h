@@ -26,6 +26,7 @@ struct ChunkRun {
 struct LayerResidency {
   LayerPlace place;
   std::vector<ChunkRun> input, output;  // of all chunks of the sequence, from the first
+  std::int64_t kind = 0;                // of the layer, among those of the model
 };
 
 // One for each layer. Precondition: check(problem, strategy) finds nothing.

@@ -144,7 +144,11 @@ std::string experts_text(const Problem& problem, const Plan& plan) {
       experts_traffic(problem, plan.strategy, plan.lowered.schedule.schedule());
   const std::string crossing =
       sent.crossing == 0
-          ? "Each tile of rows gathers them again"
+          ? fmt::format(
+                "Each tile of rows gathers them again. If each slice met all rows in turn, {} "
+                "would "
+                "be gathered, and {} of rows pass the copy lanes",
+                format_bytes(Bytes{sent.outside.gathered}), format_bytes(Bytes{sent.outside.rows}))
           : fmt::format("Gathering sends less once a rank has {} tokens; here it has {}",
                         format_tokens(sent.crossing), format_tokens(sent.tokens_of_rank));
   return fmt::format(
@@ -154,10 +158,15 @@ std::string experts_text(const Problem& problem, const Plan& plan) {
 }
 
 Json experts_json(const ExpertsTraffic& sent) {
-  return {{"gathered_bytes", sent.gathered},
-          {"token_bytes", sent.tokens},
-          {"tokens_per_rank", sent.tokens_of_rank},
-          {"crossing_tokens_per_rank", sent.crossing}};
+  Json object{{"gathered_bytes", sent.gathered},
+              {"token_bytes", sent.tokens},
+              {"tokens_per_rank", sent.tokens_of_rank},
+              {"crossing_tokens_per_rank", sent.crossing}};
+  if (sent.outside.gathered > 0) {
+    object["slices_outside"] = {{"gathered_bytes", sent.outside.gathered},
+                                {"row_bytes", sent.outside.rows}};
+  }
+  return object;
 }
 
 }  // namespace fpdt

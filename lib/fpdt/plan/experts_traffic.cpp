@@ -46,6 +46,18 @@ ExpertsTraffic experts_traffic(const Problem& problem, const Strategy& strategy,
         std::ceil(static_cast<double>(sum.gathered) * static_cast<double>(sum.tokens_of_rank) /
                   static_cast<double>(sum.tokens)));
   }
+  const std::int64_t slices = strategy.tiles.expert_slices;
+  if (slices == 1) return sum;
+  for (const LayerRun& run : layer_runs(model)) {
+    const ModelSpec& one = run.model;
+    const std::int64_t matrices = mul(one.experts, (one.up_width() + one.feed_forward));
+    const std::int64_t layers = mul(run.count, strategy.micro_batches);
+    sum.outside.gathered += mul(layers, mul(matrices, one.hidden)) * (2 * element + 4) /
+                            problem.ranks() * (problem.ranks() - 1);
+    // Reads and writes of a slice; the first one adds to nothing.
+    const std::int64_t passes = one.experts > 0 ? 7 * slices - 2 : 0;
+    sum.outside.rows += mul(mul(layers, passes), mul(sum.tokens_of_rank, one.hidden * element));
+  }
   return sum;
 }
 

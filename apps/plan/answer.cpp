@@ -422,8 +422,9 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
   }
   text += limit_line(problem, plan);
   text += sent_line(problem, plan.sent);
-  if (const std::string sent = experts_text(problem, plan); !sent.empty()) {
-    text += wrapped("experts", sent);
+  if (problem.model.has_experts() && problem.ranks() > 1) {
+    text += wrapped("experts", experts_text(experts_traffic(problem, plan.strategy,
+                                                            plan.lowered.schedule.schedule())));
   }
   text += bound_line(answer);
   text += price_line(answer.search);

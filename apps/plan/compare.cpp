@@ -141,6 +141,10 @@ std::string rows_text(const Problem& problem, const std::vector<Row>& rows) {
     text += fmt::format("{}: {}{}\n", row.name, in_words(row.problem, row.outcome.strategy),
                         row.wasted && wastes(*row.wasted) ? "; " + waste_text(*row.wasted) : "");
   }
+  const Row& last = rows.back();
+  if (last.outcome.experts) {
+    text += fmt::format("experts, {}: {}\n", last.name, experts_text(*last.outcome.experts));
+  }
   const bool all =
       std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.outcome.fits; });
   if (!all) text += "What does not fit is timed as if it did.\n";

@@ -138,10 +138,7 @@ Json outcome_json(const Problem& problem, const Outcome& outcome) {
   return object;
 }
 
-std::string experts_text(const Problem& problem, const Plan& plan) {
-  if (!problem.model.has_experts() || problem.ranks() == 1) return "";
-  const ExpertsTraffic sent =
-      experts_traffic(problem, plan.strategy, plan.lowered.schedule.schedule());
+std::string experts_text(const ExpertsTraffic& sent) {
   const std::string crossing =
       sent.crossing == 0
           ? fmt::format(
@@ -152,7 +149,7 @@ std::string experts_text(const Problem& problem, const Plan& plan) {
           : fmt::format("Gathering sends less once a rank has {} tokens; here it has {}",
                         format_tokens(sent.crossing), format_tokens(sent.tokens_of_rank));
   return fmt::format(
-      "gathered: {} of these bytes; tokens sent to experts on their ranks would be {} with equal "
+      "gathered: {} of what is sent; tokens sent to experts on their ranks would be {} with equal "
       "load. {}",
       format_bytes(Bytes{sent.gathered}), format_bytes(Bytes{sent.tokens}), crossing);
 }

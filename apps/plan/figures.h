@@ -28,9 +28,8 @@ std::string waste_text(const Wasted& wasted);
 std::string waste_beside(const Problem& problem, const Plan& plan, const Wasted& wasted);
 Json waste_json(const std::optional<Wasted>& wasted);
 
-// What gathering experts sends, and what sending tokens to them would; empty without experts, or
-// where nobody sends them.
-std::string experts_text(const Problem& problem, const Plan& plan);
+// What gathering experts sends, and what sending tokens to them would.
+std::string experts_text(const ExpertsTraffic& sent);
 Json experts_json(const ExpertsTraffic& sent);
 
 // "a step takes 1 day 5 h: ..." for steps of over 12 hours, of which the figure alone is easily

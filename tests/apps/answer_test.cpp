@@ -80,6 +80,7 @@ TEST_F(Words, ExpertsComeToTheTokens) {
   const Outcome compared = plan("compare " + question);
   EXPECT_EQ(compared.code, 0) << compared.err;
   EXPECT_TRUE(says(compared.err, "Megatron-SP has no row: its ranks share products"));
+  EXPECT_TRUE(says(compared.out, "\nexperts, searched: gathered: " + bytes("gathered_bytes")));
   EXPECT_TRUE(says(compared.out, "\nLSS (published) "));
   EXPECT_FALSE(says(compared.out, "\nMegatron-SP"));
   const Outcome refused = plan("search --method megatron " + question);

@@ -2,6 +2,7 @@
 #include "fpdt/cuda/kernels_attention_limits.h"
 
 #include "attention_numbers.h"
+#include "device_under_test.h"
 
 namespace fpdt {
 namespace {
@@ -224,6 +225,23 @@ TEST(AttentionTiles, Windows) {
   check_both({.q_first = 130, .q_rows = 200, .k_rows = 130, .size = 16, .window = 70});
   check_both({.q_first = 200, .q_rows = 40, .k_rows = 130, .window = 71});
   check({.q_first = 30, .q_rows = 100, .k_first = 20, .k_rows = 90, .size = 128, .window = 33});
+}
+
+// GPUs for consumers and graphics have 99 KiB for a block. There, large heads have smaller blocks.
+TEST(AttentionTiles, LargeHeadsOnSmallerGpus) {
+  limit_shared_memory(99 << 10);
+  const std::vector<double> starts{0, 1, 50, 63, 100};
+  for (const std::int64_t size : {128, 192, 256}) {
+    check({.q_first = 20,
+           .q_rows = 70,
+           .k_rows = 75,
+           .heads = 2,
+           .size = size - 8,
+           .starts = starts,
+           .accumulate = true});
+    check({.q_first = 60, .q_rows = 40, .k_rows = 80, .size = size, .window = 35});
+  }
+  limit_shared_memory(163 << 10);
 }
 
 TEST(AttentionTiles, OutputInBf16) {

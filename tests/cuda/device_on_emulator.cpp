@@ -24,6 +24,7 @@ cuda::Stream device_stream(int variant) {
   emulator::set({.seed = static_cast<std::uint64_t>(variant), .last_blocks = -1});
   return nullptr;
 }
+void limit_shared_memory(std::size_t bytes) { emulator::set_shared_memory_most(bytes); }
 void synchronise_device() {}
 
 std::int64_t rows_of_experiments() { return 128; }

@@ -21,6 +21,8 @@ void download(std::span<std::byte> to, const std::byte* from);
 // Where kernels are launched. `variant` selects another order of threads, which must not change a
 // single bit.
 cuda::Stream device_stream(int variant);
+// Blocks ask for no more shared memory from now on, as on smaller GPUs.
+void limit_shared_memory(std::size_t bytes);
 // Waits until all launched work is done.
 void synchronise_device();
 

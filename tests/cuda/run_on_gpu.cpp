@@ -14,6 +14,7 @@
 #include "fpdt/base/error.h"
 #include "fpdt/cuda/backend.h"
 #include "fpdt/cuda/kernels.h"
+#include "fpdt/cuda/shared_memory.h"
 #include "fpdt/cuda/status.h"
 
 #include "../cpu/kernel_case.h"
@@ -176,6 +177,7 @@ void download(std::span<std::byte> to, const std::byte* from) {
 
 cuda::Stream device_stream(int) { return nullptr; }
 
+void limit_shared_memory(std::size_t bytes) { cuda::limit_shared_memory(bytes); }
 void synchronise_device() { cuda::check(cudaDeviceSynchronize(), "a kernel"); }
 
 std::int64_t rows_of_experiments() { return 32768; }

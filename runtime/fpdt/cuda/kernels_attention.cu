@@ -22,16 +22,17 @@
 namespace fpdt::cuda {
 namespace {
 
-template <int kDim_>
+// `small`: for GPUs with less shared memory.
+template <int kDim_, bool small>
 struct Shape {
   static constexpr int kDim = kDim_;
   static constexpr int kTiles = kDim <= 128 ? 2 : 1;  // tiles of 16 queries per warp
   static constexpr int kThreads = kDim <= 128 ? 128 : 256;
   static constexpr int kQueries = kThreads / kWarp * kTiles * 16;
-  static constexpr int kKeys = 64;
+  static constexpr int kKeys = small ? 32 : 64;
   static constexpr int kSharedBytes =
       (kQueries + 2 * kKeys) * kDim * 2 + kQueries * static_cast<int>(sizeof(Span));
-  static_assert(kSharedBytes <= kAttentionSharedMost);
+  static_assert(kSharedBytes <= (small ? kAttentionSharedLeast : kAttentionSharedMost));
 };
 
 template <class Out>
@@ -234,10 +235,13 @@ void execute(const AttentionForward& op, const Frame& frame) {
   with_float_type(o.dtype, [&](auto type) {
     using Out = decltype(type);
     with_head_size(op.head_dim, [&](auto size) {
-      using S = Shape<decltype(size)::value>;
-      const std::int64_t blocks = (op.q_rows + S::kQueries - 1) / S::kQueries * op.heads;
-      launch(attend<S, Out>, grid_of(blocks, 1), S::kThreads, S::kSharedBytes, frame.stream,
-             ForwardTile<Out>{in, elements<Out>(o), elements<float>(lse), accumulates(o)});
+      constexpr int kDim = decltype(size)::value;
+      with_room<Shape<kDim, false>::kSharedBytes>([&](auto small) {
+        using S = Shape<kDim, decltype(small)::value>;
+        const std::int64_t blocks = (op.q_rows + S::kQueries - 1) / S::kQueries * op.heads;
+        launch(attend<S, Out>, grid_of(blocks, 1), S::kThreads, S::kSharedBytes, frame.stream,
+               ForwardTile<Out>{in, elements<Out>(o), elements<float>(lse), accumulates(o)});
+      });
     });
   });
 }

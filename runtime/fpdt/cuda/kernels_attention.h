@@ -278,6 +278,16 @@ void with_head_size(std::int64_t size, F&& f) {
   f(std::integral_constant<int, 256>{});
 }
 
+// Calls f with whether blocks must be smaller than those that take so much shared memory, because
+// the GPU has less.
+template <std::int64_t kBytes, class F>
+void with_room(F&& f) {
+  if constexpr (kBytes > kAttentionSharedLeast) {
+    if (kBytes > static_cast<std::int64_t>(shared_memory_most())) return f(std::true_type{});
+  }
+  f(std::false_type{});
+}
+
 inline bool whole_chunks(const View& view) {
   return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
 }

@@ -49,11 +49,13 @@ struct GradientTile {
   }
 };
 
-template <int kDim_>
+// `small`: for GPUs with less shared memory.
+template <int kDim_, bool small>
 struct Shape {
   static constexpr int kDim = kDim_;
-  static constexpr int kRows = kDim == 128 ? 128 : 64;   // rows that stay; a warp has 16
-  static constexpr int kStream = kDim <= 192 ? 64 : 32;  // rows that pass at a time
+  static constexpr int kRows = kDim == 128 && !small ? 128 : 64;  // rows that stay; a warp has 16
+  // Rows that pass at a time.
+  static constexpr int kStream = kDim <= 128 ? 64 : (kDim == 192 ? 64 : 32) / (small ? 2 : 1);
   static constexpr int kParts = kDim <= 128 ? 1 : 2;     // warps that share dk and dv of their rows
   static constexpr int kPart = kDim / kParts;            // columns of dk and dv of a warp
   static constexpr int kGroups = kRows / 16;
@@ -61,7 +63,7 @@ struct Shape {
   static constexpr int kKeyThreads = kQueryThreads * kParts;
   static constexpr int kQueryBytes = (2 * kRows + 4 * kStream) * kDim * 2;
   static constexpr int kKeyBytes = kQueryBytes + 2 * kStream * static_cast<int>(sizeof(Query));
-  static_assert(kKeyBytes <= kAttentionSharedMost);
+  static_assert(kKeyBytes <= (small ? kAttentionSharedLeast : kAttentionSharedMost));
 };
 
 // The tiles of a block in shared memory: two that stay, and two pairs that pass.
@@ -260,12 +262,15 @@ void execute(const AttentionBackward& op, const Frame& frame) {
                           accumulates(dq),
                           accumulates(dkv)};
   with_head_size(op.head_dim, [&](auto size) {
-    using S = Shape<decltype(size)::value>;
-    const auto blocks = [](std::int64_t rows) { return (rows + S::kRows - 1) / S::kRows; };
-    launch(gradient_of_keys<S>, grid_of(blocks(op.k_rows) * op.kv_heads, 1), S::kKeyThreads,
-           S::kKeyBytes, frame.stream, tile);
-    launch(gradient_of_queries<S>, grid_of(blocks(op.q_rows) * op.heads, 1), S::kQueryThreads,
-           S::kQueryBytes, frame.stream, tile);
+    constexpr int kDim = decltype(size)::value;
+    with_room<Shape<kDim, false>::kKeyBytes>([&](auto small) {
+      using S = Shape<kDim, decltype(small)::value>;
+      const auto blocks = [](std::int64_t rows) { return (rows + S::kRows - 1) / S::kRows; };
+      launch(gradient_of_keys<S>, grid_of(blocks(op.k_rows) * op.kv_heads, 1), S::kKeyThreads,
+             S::kKeyBytes, frame.stream, tile);
+      launch(gradient_of_queries<S>, grid_of(blocks(op.q_rows) * op.heads, 1), S::kQueryThreads,
+             S::kQueryBytes, frame.stream, tile);
+    });
   });
 }
 

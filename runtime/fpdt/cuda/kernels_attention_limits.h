@@ -11,10 +11,10 @@ namespace fpdt::cuda {
 inline constexpr std::int64_t kAttentionSizeMost = 256;      // D
 inline constexpr std::int64_t kAttentionRowsMost = 1 << 26;  // of queries, and of keys
 inline constexpr std::int64_t kAttentionHeadsMost = 1 << 10;
-// Shared memory that a block may take: the limit of sm_80; sm_90 has more. GPUs with only 99 KiB
-// (sm_86, sm_89) run heads of up to 192 forward and up to 96 backward. On larger heads the launch
-// throws.
+// Shared memory that a block may take: the limit of sm_80; sm_90 has more. GPUs with less (sm_86,
+// sm_89 and sm_120) run smaller blocks of large heads.
 inline constexpr std::int64_t kAttentionSharedMost = 163 << 10;
+inline constexpr std::int64_t kAttentionSharedLeast = 99 << 10;
 
 // For AttentionForward and AttentionBackward. `q` is the type of q, kv and dout. The kernels copy
 // whole chunks of 16 bytes, so D must be a multiple of 8, and operands must begin at multiples of

@@ -2,13 +2,21 @@
 // device.
 #include "fpdt/cuda/shared_memory.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cuda_runtime_api.h>
+#include <limits>
 #include <map>
 #include <utility>
 
 #include "fpdt/cuda/status.h"
 
 namespace fpdt::cuda {
+namespace {
+
+std::atomic<std::size_t> limit = std::numeric_limits<std::size_t>::max();
+
+}  // namespace
 
 void allow_shared_memory(const void* kernel, std::size_t bytes) {
   static thread_local std::map<std::pair<int, const void*>, std::size_t> allowed;
@@ -21,5 +29,21 @@ void allow_shared_memory(const void* kernel, std::size_t bytes) {
         "shared memory of a kernel");
   most = bytes;
 }
+
+std::size_t shared_memory_most() {
+  static thread_local std::map<int, std::size_t> known;
+  int device = 0;
+  check(cudaGetDevice(&device), "the current GPU");
+  const auto [most, fresh] = known.try_emplace(device, 0);
+  if (fresh) {
+    int bytes = 0;
+    check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+          "an attribute of the GPU");
+    most->second = static_cast<std::size_t>(bytes);
+  }
+  return std::min<std::size_t>(most->second, limit);
+}
+
+void limit_shared_memory(std::size_t bytes) { limit = bytes; }
 
 }  // namespace fpdt::cuda

@@ -10,4 +10,9 @@ namespace fpdt::cuda {
 // table.
 void allow_shared_memory(const void* kernel, std::size_t bytes);
 
+// The most that a block may ask for on the current device.
+std::size_t shared_memory_most();
+// From now on no more than that, on all devices: tests run what smaller GPUs run.
+void limit_shared_memory(std::size_t bytes);
+
 }  // namespace fpdt::cuda

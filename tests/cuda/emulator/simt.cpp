@@ -20,6 +20,7 @@ namespace {
 constexpr std::size_t kStackBytes = 128 << 10;
 constexpr unsigned kLanes = 32;
 constexpr std::size_t kThreadsMost = 1024;
+std::atomic<std::size_t> shared_most = 227 << 10;  // of a block
 
 enum class State { ready, at_block, at_warp, returned };
 
@@ -236,8 +237,7 @@ void Machine::run(dim3 grid, dim3 block, std::size_t shared_bytes,
   threads_ = std::size_t{block.x} * block.y * block.z;
   if (threads_ == 0 || threads_ > kThreadsMost)
     throw std::logic_error("block of 1 to 1024 threads");
-  constexpr std::size_t kSharedMost = 227 << 10;  // per block, sm_90
-  if (shared_bytes > kSharedMost)
+  if (shared_bytes > shared_memory_most())
     throw std::logic_error("more shared memory than a block may have");
   if (grid.y > 65535 || grid.z > 65535) throw std::logic_error("more than 65535 blocks in y or z");
   while (fibers.size() < threads_) {
@@ -301,6 +301,8 @@ const std::byte* exchange(const void* mine, std::size_t bytes) {
 }
 unsigned lane() { return static_cast<unsigned>(machine().current()) % kLanes; }
 std::byte* dynamic_shared() { return machine().shared.get(); }
+std::size_t shared_memory_most() { return shared_most; }
+void set_shared_memory_most(std::size_t bytes) { shared_most = bytes; }
 void set(const Options& options) { machine().options = options; }
 
 void copy_async(void* target, const void* source, std::size_t bytes, bool valid) {

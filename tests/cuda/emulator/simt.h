@@ -90,6 +90,9 @@ T of_lane(const std::byte* all, unsigned lane) {
 unsigned lane();
 
 std::byte* dynamic_shared();
+// What a block may ask for: 227 KiB, as on sm_90, unless a test sets less.
+std::size_t shared_memory_most();
+void set_shared_memory_most(std::size_t bytes);
 
 // Asynchronous copies of the running thread.
 void copy_async(void* target, const void* source, std::size_t bytes, bool valid);
@@ -182,6 +185,7 @@ void await_copies() {
   emulator::await_copies(pending);
 }
 
+inline std::size_t shared_memory_most() { return emulator::shared_memory_most(); }
 template <class T>
 T* dynamic_shared() {
   return reinterpret_cast<T*>(emulator::dynamic_shared());

@@ -138,7 +138,7 @@ TEST_F(Words, SaysWhenStatesFillAMemory) {
   EXPECT_TRUE(says(large.out, "116 GiB of it are states of the model at any sequence length"));
   EXPECT_TRUE(says(large.out,
                    "\nnot here   LoRA, which has nearly none of a rank's 29.9 GiB of gradients and "
-                   "89.8 GiB of optimizer\n"))
+                   "89.7 GiB of optimizer\n"))
       << "as much as four bytes and twelve of each parameter";
   EXPECT_TRUE(says(large.out, "moments of 8 bits, which take 44.9 GiB less there\n"));
   // Most of what this tiny model lacks room for are activations.

@@ -16,6 +16,7 @@
 #include <iostream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -139,13 +140,14 @@ std::vector<Case> cases() {
   all.push_back(make_case(tiny_llama(), 4, 24, 8));
   all.back().problem.cluster.nodes = all.back().problem.cluster.devices_per_node = 2;
   all.back().strategy.zero_groups = ZeroGroups::hybrid;
-  for (const std::int64_t ranks : {2, 3}) {  // windows beside full layers, and keys of a ring
+  // Windows beside full layers, and keys of a ring: whole runs of four, and halos of three.
+  for (const auto& [ranks, window] : {std::pair{2, 7}, {3, 7}, {3, 4}}) {
     all.push_back(make_case(tiny_llama(), ranks, 24, ranks * 4));
     ModelSpec& model = all.back().problem.model;
     model.sinks = true;
     model.kinds.resize(2, model.kinds.front());
     model.kinds[0].name = "window";
-    model.kinds[0].window = 7;
+    model.kinds[0].window = window;
     model.kinds[1].name = "full";
     model.kinds[1].rotary.theta = 500;
     model.pattern = {0, 1};

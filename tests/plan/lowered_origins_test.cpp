@@ -424,6 +424,36 @@ TEST_F(LoweredOrigins, WhatTakesAnotherWayAroundARingIsFound) {
   find([](Body& body) { std::get<Copy>(body).target.accumulate = false; }, "add_dkv", 6);
 }
 
+// The last three keys of a run of six go to the neighbour with the next run, on either side.
+TEST_F(LoweredOrigins, HalosOfOtherRowsOrRanksAreFound) {
+  ModelSpec model = test::tiny_llama();
+  model.kinds.front().window = 4;
+  Strategy strategy = test::tiny_strategy(24);
+  strategy.mesh.ring = 4;
+  strategy.keys = Keys::ring;
+  strategy.layout = Layout::zigzag;
+  Schedule schedule = lower(test::tiny_problem(model, 4, 48), strategy).schedule.schedule();
+  EXPECT_EQ(codes(schedule), Codes{});
+  std::int64_t halos = 0;
+  for (Block& block : schedule.blocks) {
+    for (Op& op : block.ops) {
+      auto* exchange = std::get_if<Exchange>(&op.body);
+      if (exchange == nullptr) continue;
+      const Exchange right = *exchange;
+      exchange->hop = 4 - exchange->hop;
+      EXPECT_FALSE(codes(schedule).empty()) << block.name << "." << op.name;
+      *exchange = right;
+      Operand& sent = exchange->send.front();
+      if (sent.row_first == 0) continue;
+      ++halos;
+      sent.row_first -= 1;
+      EXPECT_FALSE(codes(schedule).empty()) << block.name << "." << op.name;
+      *exchange = right;
+    }
+  }
+  EXPECT_EQ(halos, 2 * 3) << "two chunks: forward, and in backward again and for itself";
+}
+
 TEST_F(LoweredOrigins, LabelsAreThoseOfTheLogits) {
   Schedule schedule = lowered();
   for (Block& block : schedule.blocks) {

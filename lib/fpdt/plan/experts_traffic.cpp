@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/plan/lowering/lower_ops.h"
 #include "fpdt/schedule/traffic.h"
 
 namespace fpdt {
@@ -30,9 +31,11 @@ ExpertsTraffic experts_traffic(const Problem& problem, const Strategy& strategy,
   FPDT_ASSERT(model.has_experts());
   const auto of_experts = [](const Buffer& buffer) { return is_of_experts(buffer.name); };
   ExpertsTraffic sum;
-  const Traffic sent =
-      traffic(schedule, schedule.train, 0, problem.cluster.devices_per_node, of_experts);
-  sum.gathered = sent.node + sent.network;
+  const auto bytes_of = [&](const Schedule& of) {
+    const Traffic sent = traffic(of, of.train, 0, problem.cluster.devices_per_node, of_experts);
+    return sent.node + sent.network;
+  };
+  sum.gathered = bytes_of(schedule);
   const std::int64_t ranks = geometry(problem, strategy).sequence_parallel;
   const auto element = static_cast<std::int64_t>(strategy.storage == Storage::f32 ? 4 : 2);
   sum.tokens_of_rank = div_ceil(problem.seq_len, ranks);
@@ -48,15 +51,14 @@ ExpertsTraffic experts_traffic(const Problem& problem, const Strategy& strategy,
   }
   const std::int64_t slices = strategy.tiles.expert_slices;
   if (slices == 1) return sum;
+  Strategy whole = strategy;
+  whole.tiles.expert_slices = 1;
+  sum.outside.gathered = bytes_of(lower_without_states(problem, whole));
   for (const LayerRun& run : layer_runs(model)) {
-    const ModelSpec& one = run.model;
-    const std::int64_t matrices = mul(one.experts, (one.up_width() + one.feed_forward));
-    const std::int64_t layers = mul(run.count, strategy.micro_batches);
-    sum.outside.gathered += mul(layers, mul(matrices, one.hidden)) * (2 * element + 4) /
-                            problem.ranks() * (problem.ranks() - 1);
+    if (run.model.experts == 0) continue;
     // Reads and writes of a slice; the first one adds to nothing.
-    const std::int64_t passes = one.experts > 0 ? 7 * slices - 2 : 0;
-    sum.outside.rows += mul(mul(layers, passes), mul(sum.tokens_of_rank, one.hidden * element));
+    const std::int64_t passes = mul(mul(run.count, strategy.micro_batches), 7 * slices - 2);
+    sum.outside.rows += mul(passes, mul(sum.tokens_of_rank, model.hidden * element));
   }
   return sum;
 }

@@ -21,8 +21,8 @@ struct ExpertsTraffic {
   // grow with the tokens.
   std::int64_t crossing = 0;
   // Where tiles of rows meet slices of experts in turn: the other order, in which a slice meets all
-  // rows of a layer. Its experts are gathered once in forward and once in backward, and rows pass
-  // the copy lanes for each slice: the input and the sum of outputs, and in backward the input, the
+  // rows of a layer. Experts are gathered as often as without slices, and rows pass the copy lanes
+  // for each slice: the input and the sum of outputs, and in backward the input, the
   // gradient of the output and the sum of gradients. 0 without slices.
   struct SlicesOutside {
     std::int64_t gathered = 0, rows = 0;  // bytes of rank 0 in a step

@@ -26,7 +26,7 @@ struct Pairs {
 };
 
 // Those of a head in the first chunks of a layer, on the rank with most: the last of a ring.
-// What a library may compute counts as its own.
+// Tiles that a library may compute count as the library's, also where it computes none.
 Pairs most_pairs(const Problem& problem, const Geometry& shape, const LayerKind& kind,
                  std::int64_t chunks) {
   const std::int64_t library = library_chunks(kind, problem.seq_len, shape.chunk_rows);

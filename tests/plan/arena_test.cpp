@@ -14,6 +14,21 @@
 namespace fpdt {
 namespace {
 
+// A buffer takes room, so some op accesses it.
+void expect_used(const Schedule& schedule, std::uint32_t seed) {
+  std::vector<bool> used(schedule.buffers.size(), false);
+  for (const Block& block : schedule.blocks) {
+    for (const Op& op : block.ops) {
+      for_each_operand(op.body, [&](std::string_view, const Operand& operand, Access) {
+        used[index(operand.buffer)] = true;
+      });
+    }
+  }
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    EXPECT_TRUE(used[i]) << "seed " << seed << ", " << schedule.buffers[i].name;
+  }
+}
+
 void expect_arena_fits(const DrawnStep& one, std::uint32_t seed) {
   const auto& [problem, strategy] = one;
   const Lowered lowered = lower(problem, strategy);
@@ -23,6 +38,7 @@ void expect_arena_fits(const DrawnStep& one, std::uint32_t seed) {
     EXPECT_LE(lowered.placement.space[space].arena.value, predicted[space].value)
         << "seed " << seed << ", space " << space;
   }
+  expect_used(lowered.schedule.schedule(), seed);
   const BlockBytes bytes = block_bytes(problem, strategy);
   for (const auto& [key, sum] : sum_of(lowered.schedule.schedule())) {
     const auto found = bytes.find(key);

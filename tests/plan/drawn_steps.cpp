@@ -90,6 +90,7 @@ DrawnStep few_tokens(std::uint32_t seed) {
   } while (!check(problem, strategy).empty() && homes-- > 0);
   strategy.gradients = draw.of({Storage::f32, Storage::bf16});
   strategy.layer_gradients = draw.of({LayerGradients::apart, LayerGradients::in_inputs});
+  strategy.tiles.backward_order = draw.of({BackwardOrder::q_outer, BackwardOrder::kv_outer});
   if (!check(problem, strategy).empty()) strategy.gradients = Storage::f32;
   return {std::move(problem), strategy};
 }

@@ -14,7 +14,7 @@
 namespace fpdt {
 namespace {
 
-// A buffer takes room, so some op accesses it.
+// A buffer takes room, so some op uses it.
 void expect_used(const Schedule& schedule, std::uint32_t seed) {
   std::vector<bool> used(schedule.buffers.size(), false);
   for (const Block& block : schedule.blocks) {

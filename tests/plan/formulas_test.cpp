@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "fpdt/plan/lower.h"
+#include "fpdt/plan/lowering/lower_ops.h"
 
 #include "problems.h"
 
@@ -301,9 +301,9 @@ void add_dense(int corner, ModelSpec& model) {
 }
 
 // The buffers of the device are those of the table.
-void expect_same(const Table& table, const Lowered& lowered, int corner) {
+void expect_same(const Table& table, const Schedule& schedule, int corner) {
   Table found;
-  for (const Buffer& buffer : lowered.schedule.schedule().buffers) {
+  for (const Buffer& buffer : schedule.buffers) {
     if (buffer.category == Category::scalars || buffer.space == MemorySpace::host) continue;
     if (buffer.name == "sum_workspace" || buffer.name.starts_with("stage_")) continue;
     found[buffer.name] = buffer.slots * buffer.slot_bytes().value;
@@ -376,7 +376,7 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys
   table["tokens"] = table["labels"] = 4 * x.S / x.P;
   if (problem.documents) table["documents"] = 4 * x.S;
 
-  expect_same(table, lower(problem, strategy), corner);
+  expect_same(table, lower_ops(problem, strategy), corner);
 }
 
 TEST(Formulas, AreThoseOfTheDocumentWithExperts) {

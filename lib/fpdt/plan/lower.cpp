@@ -20,6 +20,7 @@ Lowered lower(const Problem& problem, const Strategy& strategy, std::string prob
   depend(schedule);
   begin("place");
   const Placement placement = place(schedule);
+  leave_out_unused(schedule);
   begin("verify");
   Lowered lowered{verified(std::move(schedule)), placement};
   begin("");

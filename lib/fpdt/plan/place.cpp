@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "fpdt/plan/lives.h"
@@ -117,12 +119,38 @@ void pack_best(Schedule& schedule, const Packing& packing, SpaceUse& use) {
   for (const std::size_t item : packing.items) schedule.buffers[item].offset = best_offsets[item];
 }
 
+// Whether some op uses each buffer, or it is no temporary one.
+std::vector<bool> used_buffers(const Schedule& schedule) {
+  std::vector<bool> used;
+  for (const Buffer& buffer : schedule.buffers) used.push_back(buffer.role != Role::temporary);
+  for (const Block& block : schedule.blocks) {
+    for (const Op& op : block.ops) {
+      for_each_operand(op.body, [&](std::string_view, const Operand& one, Access) {
+        used[index(one.buffer)] = true;
+      });
+    }
+  }
+  return used;
+}
+
+// Gives operands of ops new numbers of buffers.
+struct Renumber : FieldVisitor<Renumber> {
+  explicit Renumber(const std::vector<BufferIndex>& to) : now(to) {}
+  const std::vector<BufferIndex>& now;
+
+  void read(std::string_view, Operand& operand) const {
+    if (operand.present()) operand.buffer = now[index(operand.buffer)];
+  }
+  void target(std::string_view field, Target& target) const { read(field, target.operand); }
+};
+
 }  // namespace
 
 Placement place(Schedule& schedule) {
   const Program program(schedule);
   const Conflicts conflicts(program);
   const std::array<Bytes, 3> live = live_bytes(program);
+  const std::vector<bool> used = used_buffers(schedule);
   Placement placement;
   for (const MemorySpace space :
        {MemorySpace::device, MemorySpace::host_pinned, MemorySpace::host}) {
@@ -134,11 +162,39 @@ Placement place(Schedule& schedule) {
     }
     SpaceUse& use = placement.space[number];
     use.live = live[number];
-    use.bound = std::max(use.live, bound_bytes(packing));
+    Packing needed = packing;
+    std::erase_if(needed.items, [&](std::size_t item) { return !used[item]; });
+    use.bound = std::max(use.live, bound_bytes(needed));
     pack_best(schedule, packing, use);
-    if (packing.items.empty()) use.arena = Bytes{0};
+    use.arena = Bytes{0};
+    for (const std::size_t item : needed.items) {
+      const Bytes end{schedule.buffers[item].offset + packing.bytes(item)};
+      use.arena = std::max(use.arena, end);
+    }
   }
   return placement;
+}
+
+void leave_out_unused(Schedule& schedule) {
+  const std::vector<bool> used = used_buffers(schedule);
+  std::vector<BufferIndex> now(used.size(), -1);
+  std::vector<Buffer> left;
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) continue;
+    now[i] = static_cast<BufferIndex>(left.size());
+    left.push_back(std::move(schedule.buffers[i]));
+  }
+  schedule.buffers = std::move(left);
+  for (Block& block : schedule.blocks) {
+    std::erase_if(block.advance, [&](const auto& one) { return now[index(one.first)] < 0; });
+    for (auto& one : block.advance) one.first = now[index(one.first)];
+    for (Op& op : block.ops) {
+      std::visit([&](auto& body) { std::decay_t<decltype(body)>::fields(body, Renumber(now)); },
+                 op.body);
+    }
+  }
+  for (Feed& feed : schedule.feeds) feed.buffer = now[index(feed.buffer)];
+  for (State& state : schedule.states) state.buffer = now[index(state.buffer)];
 }
 
 }  // namespace fpdt

@@ -27,7 +27,12 @@ struct Placement {
   }
 };
 
-// Sets every buffer's offset. Precondition: edges are complete (depend).
+// Sets every buffer's offset. Temporary buffers that no op uses have no part in the three numbers.
+// Precondition: edges are complete (depend).
 Placement place(Schedule& schedule);
+
+// Takes such buffers out of the schedule: where a step has one chunk, say, nothing uses the ring on
+// the host to which others would spill.
+void leave_out_unused(Schedule& schedule);
 
 }  // namespace fpdt

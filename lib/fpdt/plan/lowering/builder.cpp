@@ -2,26 +2,10 @@
 #include "fpdt/plan/lowering/builder.h"
 
 #include <algorithm>
-#include <type_traits>
-#include <variant>
 
 #include "fpdt/base/assert.h"
 
 namespace fpdt {
-namespace {
-
-// Gives the operands of ops new buffers.
-struct Renumber : FieldVisitor<Renumber> {
-  explicit Renumber(const std::vector<BufferIndex>& to) : now(to) {}
-  const std::vector<BufferIndex>& now;
-
-  void read(std::string_view, Operand& operand) const {
-    if (operand.present()) operand.buffer = now[index(operand.buffer)];
-  }
-  void target(std::string_view field, Target& target) const { read(field, target.operand); }
-};
-
-}  // namespace
 
 BufferId Builder::declare(Buffer buffer) {
   declared_.push_back(std::move(buffer));
@@ -40,40 +24,8 @@ BufferIndex Builder::use(BufferId id) {
 }
 
 Schedule& Builder::finish() {
-  leave_out_unused();
   for (const BufferId id : used_) schedule.buffers.push_back(declared_[index(id)]);
   return schedule;
-}
-
-void Builder::leave_out_unused() {
-  std::vector<BufferIndex> now(used_.size(), -1);
-  const auto mark = [&](BufferIndex buffer) { now[index(buffer)] = buffer; };
-  for (const Block& block : schedule.blocks) {
-    for (const Op& op : block.ops) {
-      for_each_operand(op.body,
-                       [&](std::string_view, const Operand& one, Access) { mark(one.buffer); });
-    }
-  }
-  for (const Feed& feed : schedule.feeds) mark(feed.buffer);
-  for (const State& state : schedule.states) mark(state.buffer);
-  if (std::find(now.begin(), now.end(), -1) == now.end()) return;
-  std::vector<BufferId> ids;
-  for (std::size_t i = 0; i < now.size(); ++i) {
-    if (now[i] < 0) continue;
-    now[i] = static_cast<BufferIndex>(ids.size());
-    ids.push_back(used_[i]);
-  }
-  used_ = std::move(ids);
-  for (Block& block : schedule.blocks) {
-    std::erase_if(block.advance, [&](const auto& one) { return now[index(one.first)] < 0; });
-    for (auto& one : block.advance) one.first = now[index(one.first)];
-    for (Op& op : block.ops) {
-      std::visit([&](auto& body) { std::decay_t<decltype(body)>::fields(body, Renumber(now)); },
-                 op.body);
-    }
-  }
-  for (Feed& feed : schedule.feeds) feed.buffer = now[index(feed.buffer)];
-  for (State& state : schedule.states) state.buffer = now[index(state.buffer)];
 }
 
 const Buffer& Builder::at(BufferIndex buffer) const {

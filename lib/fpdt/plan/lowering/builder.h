@@ -31,8 +31,7 @@ class Builder {
  public:
   Schedule schedule;  // has its buffers when it is finished
 
-  // Gives the schedule the buffers that its ops, feeds and states use, in the order of their first
-  // use(). What spills chunks, say, needs no ring on the host where a step has one chunk.
+  // Gives the schedule the buffers that it uses, in the order of their first uses.
   Schedule& finish();
 
   // Declares a buffer, by a name that no other has. Each part of a lowering declares what its ops
@@ -41,7 +40,7 @@ class Builder {
   [[nodiscard]] std::vector<Buffer>& declared() { return declared_; }
   // The buffer in the schedule, from its first use on.
   BufferIndex use(BufferId id);
-  // Declares a buffer and uses it.
+  // Declares a buffer that is in the schedule in any case.
   BufferIndex add(Buffer buffer) { return use(declare(std::move(buffer))); }
   [[nodiscard]] const Buffer& at(BufferIndex buffer) const;
 
@@ -67,8 +66,6 @@ class Builder {
             std::int64_t micro_batch = 0, const LayerPlace& at = {}) const;
 
  private:
-  void leave_out_unused();
-
   std::vector<Buffer> declared_;
   std::vector<BufferIndex> number_;  // of each declared buffer; -1 before its first use
   std::vector<BufferId> used_;       // of each buffer of the schedule

@@ -299,13 +299,20 @@ void note_own_attention(const Problem& problem, const Strategy& strategy, std::s
                     std::any_of(kinds.begin(), kinds.end(), [&](const LayerKind& kind) {
                       return kind.window_in(problem.seq_len) > 0;
                     });
-  if (some) why = kNoWindows;
+  std::string which;
+  if (some) {
+    why = kNoWindows;
+    which = "that a window cuts ";
+  }
+  if (some && problem.cluster.cudnn_windows) {
+    why = "those of cuDNN compute no others here";
+    which = "that a window cuts, but for those of rows with their own keys, ";
+  }
   if (why.empty()) return;
   const bool known = problem.cluster.rates.own_attention_forward.typical > 0 &&
                      problem.cluster.rates.own_attention_backward.typical > 0;
   say(fmt::format("note: {}attention tiles {}run on the backend's own kernels, because {}{}\n",
-                  name.empty() ? "" : fmt::format("{}: ", name), some ? "that a window cuts " : "",
-                  why,
+                  name.empty() ? "" : fmt::format("{}: ", name), which, why,
                   known ? ""
                         : fmt::format("; the rates of {} are cuDNN's, so these times are too short",
                                       problem.cluster.name)));

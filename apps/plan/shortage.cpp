@@ -29,7 +29,7 @@ ModelStates states_of(const Answer& answer) {
   const Shortage& shortage = *answer.search.shortage;
   const bool device = shortage.binding == Binding::device;
   const std::int64_t sharers = device ? 1 : answer.problem.cluster.devices_per_node;
-  const LibraryChunks library = library_chunks(answer.problem, shortage.closest);
+  const std::vector<LibraryTiles> library = library_tiles(answer.problem, shortage.closest);
   for (const Buffer& buffer : declared_buffers(answer.problem, shortage.closest, library)) {
     if (buffer.role != Role::state) continue;
     const Bytes bytes = buffer.bytes();

@@ -261,7 +261,10 @@ int bench_in(const BenchFlags& flags, World* world, const RankMachine& machine) 
   }
   const bool speaks = world == nullptr || world->speaks();
   ClusterSpec cluster = cluster_of(flags, machine.gpus.get());
-  if (declared) cluster.largest_cudnn_head = declared->largest_cudnn_head;
+  if (declared) {
+    cluster.largest_cudnn_head = declared->largest_cudnn_head;
+    cluster.cudnn_windows = declared->cudnn_windows;
+  }
   if (speaks && machine.gpus && !flags.backend.deterministic &&
       cluster.attention == AttentionKernels::own) {
     say(fmt::format("measuring the built-in attention kernels: {}\n",

@@ -71,7 +71,7 @@ std::int64_t padded(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // The formula in cudnn_attention.h.
 std::int64_t expected_workspace(const AttentionTile& tile, bool sm90) {
-  const auto [direction, h, kv_heads, d, q, k, mask, scale, members] = tile;
+  const auto [direction, h, kv_heads, d, q, k, mask, scale, members, window] = tile;
   const std::int64_t g = kv_heads * members;
   if (direction == Direction::forward) {
     return (sm90 ? 256 : 0) + padded(4 * h * q) + padded(2 * h * q * d);
@@ -133,6 +133,18 @@ const std::vector<Rows> kSizes{
 
 TEST_P(CudnnAttention, PlansTilesOfHeadsOf64) { expect_planned(64, kSizes, GetParam(), device_); }
 TEST_P(CudnnAttention, PlansTilesOfHeadsOf128) { expect_planned(128, kSizes, GetParam(), device_); }
+// Where `cudnn_windows` gives them to cuDNN.
+TEST_P(CudnnAttention, PlansTilesOfWindowsWithTheirOwnKeys) {
+  for (const std::int64_t window : {1, 128, 1000, 4096}) {
+    for (AttentionTile tile : tiles_of(128, {8192, 8192})) {
+      if (tile.mask != MaskShape::top_left) continue;
+      tile.window = window;
+      SCOPED_TRACE(describe(tile) + ", window " + std::to_string(window));
+      EXPECT_EQ(planned_workspace(tile, device_), expected_workspace(tile, GetParam().sm90));
+    }
+  }
+}
+
 // Where `largest_cudnn_head: 256` gives them to cuDNN.
 TEST_P(CudnnAttention, PlansTilesOfLargeHeadsOnHopper) {
   if (!GetParam().sm90) GTEST_SKIP() << "its backward takes heads of up to 128";
@@ -205,6 +217,8 @@ TEST(CudnnTile, SaysWhyItIsNotServedAndWhatToDo) {
     EXPECT_NE(message([mask](AttentionTile& tile) { tile.mask = mask; }).find("diagonal"),
               std::string::npos);
   }
+  EXPECT_NE(message([](AttentionTile& tile) { tile.window = 64; }).find("their own keys"),
+            std::string::npos);
   EXPECT_NE(message([](AttentionTile& tile) { tile.q_rows = 1 << 25; }).find("2^31 elements"),
             std::string::npos);
   EXPECT_NE(message([](AttentionTile& tile) { tile.k_rows = 1 << 24; }).find("2^31 elements"),

@@ -22,6 +22,7 @@ struct Case {
   bool accumulates = false;
   Dtype o = Dtype::f32;
   std::int64_t members = 1;  // of one launch of backward
+  std::int64_t window = 0;
 };
 
 template <class Tile>
@@ -34,6 +35,7 @@ void describe(Tile& op, const Case& c) {
   op.kv_heads = c.kv_heads;
   op.head_dim = c.head_dim;
   op.scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
+  op.window = c.window;
 }
 
 // The operands, and the results of loops on them.
@@ -119,9 +121,12 @@ class Tile {
   }
   [[nodiscard]] std::size_t size() const { return index(c_.head_dim); }
   [[nodiscard]] double scale() const { return 1 / std::sqrt(static_cast<double>(c_.head_dim)); }
-  // Query i sees this many keys, from the first on.
+  // Query i sees the keys [unseen(i), seen(i)).
   [[nodiscard]] std::int64_t seen(std::int64_t i) const {
     return std::min(c_.k_rows, c_.q_first + i + 1 - c_.k_first);
+  }
+  [[nodiscard]] std::int64_t unseen(std::int64_t i) const {
+    return c_.window == 0 ? 0 : std::max<std::int64_t>(0, seen(i) - c_.window);
   }
   [[nodiscard]] double score(std::int64_t i, std::int64_t j, std::int64_t h) const {
     double sum = 0;
@@ -135,7 +140,7 @@ class Tile {
     const double held = c_.accumulates ? std::exp(lse_before[index(i * c_.heads + h)]) : 0;
     double sum = held;
     std::vector<double> values(size()), sizes(size());
-    for (std::int64_t j = 0; j < seen(i); ++j) {
+    for (std::int64_t j = unseen(i); j < seen(i); ++j) {
       const double weight = std::exp(score(i, j, h));
       sum += weight;
       for (std::size_t d = 0; d < size(); ++d) {
@@ -157,7 +162,7 @@ class Tile {
       to.value += factor * value;
       to.error += (error + (kResult + kSums) * std::abs(factor)) * std::abs(value);
     };
-    for (std::int64_t j = 0; j < seen(i); ++j) {
+    for (std::int64_t j = unseen(i); j < seen(i); ++j) {
       const double p = std::exp(score(i, j, h) - lse);
       double dp = 0;
       for (std::size_t d = 0; d < size(); ++d) dp += dout[q_at(i, h) + d] * kv[v_at(j, h) + d];
@@ -182,7 +187,7 @@ void check(const Case& c) {
   SCOPED_TRACE(testing::Message() << "q " << c.q_first << "+" << c.q_rows << ", k " << c.k_first
                                   << "+" << c.k_rows << ", heads " << c.heads << "/" << c.kv_heads
                                   << " of " << c.head_dim << (c.accumulates ? ", adding" : "")
-                                  << ", " << c.members << " members");
+                                  << ", " << c.members << " members, window " << c.window);
   Tile tile(c);
   tile.check_forward();
   tile.check_backward();
@@ -204,6 +209,12 @@ TEST(CudnnPlayed, TakeSomeMembersALaunch) {
 TEST(CudnnPlayed, AddTheSumOfMembers) { check({256, 128, 0, 384, 4, 1, 96, true, Dtype::f32, 4}); }
 TEST(CudnnPlayed, MergeAndAdd) { check({128, 128, 0, 256, 4, 2, 128, true}); }
 TEST(CudnnPlayed, MergeIntoBf16) { check({128, 128, 0, 128, 4, 1, 64, true, Dtype::bf16}); }
+TEST(CudnnPlayed, SeeKeysOfAWindow) {
+  for (const std::int64_t window : {1, 127, 128}) {
+    check({128, 128, 128, 128, 2, 1, 64, false, Dtype::f32, 2, window});
+  }
+  check({128, 128, 128, 128, 2, 1, 64, true, Dtype::f32, 1, 17});
+}
 TEST(CudnnPlayed, WriteBf16) { check({0, 128, 0, 128, 1, 1, 192, false, Dtype::bf16}); }
 
 }  // namespace

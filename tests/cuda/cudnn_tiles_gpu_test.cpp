@@ -16,6 +16,7 @@ namespace {
 
 struct TileShape {
   std::int64_t q_first, q_rows, k_first, k_rows, heads, kv_heads, head_dim;
+  std::int64_t window = 0;
 };
 
 // Results of loops in double for a tile: values, and the magnitudes that were added.
@@ -51,7 +52,8 @@ class Loops {
     return k_at(j, h) + s_.kv_heads * s_.head_dim;
   }
   [[nodiscard]] bool sees(std::int64_t i, std::int64_t j) const {
-    return s_.k_first + j <= s_.q_first + i;
+    const std::int64_t before = s_.q_first + i - s_.k_first - j;
+    return before >= 0 && (s_.window == 0 || before < s_.window);
   }
   [[nodiscard]] double dot(const std::vector<double>& a, std::int64_t at,
                            const std::vector<double>& b, std::int64_t bt) const {
@@ -74,7 +76,8 @@ void Loops::scores() {
   for (std::int64_t i = 0; i < s_.q_rows; ++i) {
     for (std::int64_t h = 0; h < s_.heads; ++h) {
       double sum = 0;
-      for (std::int64_t j = 0; j < s_.k_rows && sees(i, j); ++j) {
+      for (std::int64_t j = 0; j < s_.k_rows; ++j) {
+        if (!sees(i, j)) continue;
         const double p = std::exp(scale_ * dot(q_, q_at(i, h), kv_, k_at(j, h)));
         sum += p;
         for (std::int64_t d = 0; d < s_.head_dim; ++d) {
@@ -107,7 +110,8 @@ Expectation Loops::backward(const std::vector<double>& dout, const std::vector<d
   for (std::int64_t i = 0; i < s_.q_rows; ++i) {
     for (std::int64_t h = 0; h < s_.heads; ++h) {
       const auto row = index(i * s_.heads + h);
-      for (std::int64_t j = 0; j < s_.k_rows && sees(i, j); ++j) {
+      for (std::int64_t j = 0; j < s_.k_rows; ++j) {
+        if (!sees(i, j)) continue;
         const double p = std::exp(scale_ * dot(q_, q_at(i, h), kv_, k_at(j, h)) - lse[row]);
         const double dp = dot(dout, q_at(i, h), kv_, v_at(j, h));
         const double ds = scale_ * p * (dp - delta[row]);
@@ -133,12 +137,13 @@ template <class Tile>
 void describe(Tile& op, const TileShape& s, double scale) {
   op.q_first = s.q_first, op.q_rows = s.q_rows, op.k_first = s.k_first, op.k_rows = s.k_rows;
   op.heads = s.heads, op.kv_heads = s.kv_heads, op.head_dim = s.head_dim, op.scale = scale;
+  op.window = s.window;
 }
 
 void check_tile(const TileShape& s) {
   SCOPED_TRACE(testing::Message() << "q " << s.q_first << "+" << s.q_rows << " k " << s.k_first
                                   << "+" << s.k_rows << " heads " << s.heads << "/" << s.kv_heads
-                                  << " of " << s.head_dim);
+                                  << " of " << s.head_dim << " window " << s.window);
   KernelCase memory;
   const Operand q = memory.put_random(Dtype::bf16, s.q_rows * s.heads * s.head_dim);
   const Operand kv = memory.put_random(Dtype::bf16, s.k_rows * 2 * s.kv_heads * s.head_dim);
@@ -189,6 +194,16 @@ TEST(CudnnTiles, EqualLoops) {
       check_tile({512, 256, 128, 128, 4, kv_heads, head_dim});  // every key is seen
       check_tile({128, 128, 0, 256, 4, kv_heads, head_dim});    // up to the last corner
       check_tile({512, 128, 0, 384, 4, kv_heads, head_dim});
+    }
+  }
+}
+
+// Where `cudnn_windows: true` gives them to cuDNN.
+TEST(CudnnTiles, OfWindowsEqualLoops) {
+  for (const std::int64_t head_dim : {64, 128}) {
+    for (const std::int64_t window : {1, 64, 200, 511}) {
+      check_tile({512, 512, 512, 512, 2, 2, head_dim, window});
+      check_tile({512, 512, 512, 512, 4, 1, head_dim, window});
     }
   }
 }

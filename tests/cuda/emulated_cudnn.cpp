@@ -167,6 +167,7 @@ class Run {
     if (mode == CUDNN_POINTWISE_EXP) return std::exp(in[0]);
     if (mode == CUDNN_POINTWISE_LOG) return std::log(in[0]);
     if (mode == CUDNN_POINTWISE_CMP_GE) return in[0] >= in[1] ? 1.0 : 0.0;
+    if (mode == CUDNN_POINTWISE_CMP_GT) return in[0] > in[1] ? 1.0 : 0.0;
     if (mode == CUDNN_POINTWISE_BINARY_SELECT) return in[2] != 0.0 ? in[0] : in[1];
     if (mode == CUDNN_POINTWISE_GEN_INDEX) {
       return static_cast<double>(at.at(static_cast<std::size_t>(operation.axis)));

@@ -88,7 +88,8 @@ std::vector<Case> cases() {
   return all;
 }
 
-// The library's tiles: a triangle of chunks, and long tiles that the backend cuts along their keys.
+// The library's tiles: a triangle of chunks, and long tiles that the backend cuts along their keys;
+// in some layers a window, with the tiles of rows and their own keys.
 std::vector<Case> library_cases() {
   std::vector<Case> all;
   for (const bool is_long : {false, true}) {
@@ -108,6 +109,17 @@ std::vector<Case> library_cases() {
       layers.keep[static_cast<std::size_t>(TensorClass::dkv)] = 1;
     }
     one.name = is_long ? "library_long" : "library_chunks";
+    all.push_back(one);
+    if (!is_long) continue;
+    ModelSpec& mixed = one.problem.model;
+    mixed.layers = 2;
+    mixed.kinds.push_back(mixed.kinds.front());
+    mixed.kinds.front().name = "window";
+    mixed.kinds.front().window = 100;
+    mixed.kinds.back().name = "full";
+    mixed.pattern = {0, 1};
+    one.problem.cluster.cudnn_windows = true;
+    one.name += "_and_windows";
     all.push_back(std::move(one));
   }
   return all;

@@ -116,7 +116,7 @@ ClusterSpec unusual() {
     next += 1;
     return Rate{1 / next, 0.5 / next, 1 / next};
   };
-  ClusterSpec cluster{"null", 3,  5,  2, Bytes{3 << 29}, Bytes{7001}, 128, {}, 256, {},
+  ClusterSpec cluster{"null", 3,  5,  2, Bytes{3 << 29}, Bytes{7001}, 128, {}, 256, true, {},
                       {},     {}, {}, {}};
   cluster.attention = AttentionKernels::cudnn;
   cluster.source = "a: \"b\" \\ # c";

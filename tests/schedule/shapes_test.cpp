@@ -117,7 +117,7 @@ TEST_F(Shapes, TilesThatAWindowCutsAreNotForLibraries) {
     if (auto* tile = std::get_if<AttentionBackward>(&op.body)) tile->window = 1 << 20;
   }
   EXPECT_EQ(test::codes(backward), Codes{}) << "the window is longer than the sequence";
-  AttentionBackward& tile = test::body_of<AttentionBackward>(backward, "backward", "attn.0.0");
+  AttentionBackward& tile = test::body_of<AttentionBackward>(backward, "backward", "attn.0.1");
   tile.window = -1;
   EXPECT_EQ(test::codes(backward), Codes{"S205"});
   tile.workspace = tile.lse;
@@ -128,6 +128,11 @@ TEST_F(Shapes, TilesThatAWindowCutsAreNotForLibraries) {
   EXPECT_EQ(test::codes(backward).count("S205"), 0U) << "the last query sees the first key";
   tile.window -= 1;
   EXPECT_EQ(test::codes(backward).count("S205"), 1U);
+  tile.workspace = {};
+  AttentionBackward& own = test::body_of<AttentionBackward>(backward, "backward", "attn.0.0");
+  own.workspace = own.lse;
+  own.window = 1;
+  EXPECT_EQ(test::codes(backward).count("S205"), 0U) << "each row sees itself";
 }
 
 TEST_F(Shapes, CapsAreNotForLibraries) {

@@ -48,6 +48,10 @@ TEST(AttentionKernels, SaysWhyTilesAreNotCudnns) {
   EXPECT_TRUE(fused_attention(hopper, strategy));
   const std::int64_t chunk = strategy.tiles.chunk_tokens;
   EXPECT_EQ(why([&](Problem& p) { p.model.kinds.front().window = chunk - 1; }), kNoWindows);
+  Problem windows = fused;
+  windows.cluster.cudnn_windows = true;
+  windows.model.kinds.front().window = chunk - 1;
+  EXPECT_TRUE(fused_attention(windows, strategy));
   Problem covered = fused;
   covered.model.kinds.front().window = covered.seq_len;
   EXPECT_TRUE(fused_attention(covered, strategy)) << "a window of all tokens hides none";
@@ -62,7 +66,7 @@ TEST(AttentionKernels, CutTilesAreNotCudnns) {
   const std::int64_t c = strategy.tiles.chunk_tokens;
   const auto chunks = [&](std::int64_t window) {
     problem.model.kinds.front().window = window;
-    return library_chunks(problem, strategy).front();
+    return library_tiles(problem, strategy).front().chunks;
   };
   EXPECT_EQ(chunks(0), problem.seq_len / c);
   EXPECT_EQ(chunks(problem.seq_len), problem.seq_len / c);
@@ -72,9 +76,19 @@ TEST(AttentionKernels, CutTilesAreNotCudnns) {
   EXPECT_EQ(chunks(c - 1), 0);
   problem.model.kinds.push_back(problem.model.kinds.front());
   problem.model.kinds.back().window = 0;
-  EXPECT_EQ(library_chunks(problem, strategy), (LibraryChunks{0, problem.seq_len / c}));
+  using Tiles = std::vector<LibraryTiles>;
+  EXPECT_EQ(library_tiles(problem, strategy), (Tiles{{0}, {problem.seq_len / c}}));
+  problem.cluster.cudnn_windows = true;
+  EXPECT_EQ(library_tiles(problem, strategy), (Tiles{{0, true}, {problem.seq_len / c}}));
+  problem.cluster.devices_per_node = 4;
+  Strategy ring = strategy;
+  ring.mesh.ring = 2;
+  ring.keys = Keys::ring;
+  EXPECT_TRUE(library_tiles(problem, ring).front().diagonal);
+  ring.keys = Keys::gathered;
+  EXPECT_FALSE(library_tiles(problem, ring).front().diagonal) << "half of the queries, all keys";
   problem.documents = true;
-  EXPECT_EQ(library_chunks(problem, strategy), (LibraryChunks{0, 0}));
+  EXPECT_EQ(library_tiles(problem, strategy), (Tiles{{0}, {0}}));
 }
 
 // An operand of 2^31 elements is too large: 16 K/V heads of 128 allow 2^20 rows less a unit.

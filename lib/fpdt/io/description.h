@@ -178,6 +178,7 @@ void describe(Self& cluster, Visitor& f) {
   f.optional("row_multiple", cluster.row_multiple);
   f.sparse("attention", cluster.attention);
   f.sparse("largest_cudnn_head", cluster.largest_cudnn_head, 128);
+  f.sparse("cudnn_windows", cluster.cudnn_windows);
   f.sparse("plan_only", cluster.plan_only);
   f.sparse_group("outside", cluster.outside);
   f.sparse_group("host_outside", cluster.host_outside);

@@ -58,7 +58,7 @@ double loss_nanoseconds(const Problem& problem, const Strategy& strategy, const 
 Placement placement_of(const Problem& problem, const Strategy& strategy) {
   Schedule schedule = lower_without_states(problem, with_few_loss_tiles(problem, strategy));
   const std::vector<Buffer> declared =
-      declared_buffers(problem, strategy, library_chunks(problem, strategy));
+      declared_buffers(problem, strategy, library_tiles(problem, strategy));
   std::unordered_map<std::string_view, const Buffer*> by_name;
   for (const Buffer& buffer : declared) by_name.emplace(buffer.name, &buffer);
   for (Buffer& buffer : schedule.buffers) buffer.shape = by_name.at(buffer.name)->shape;

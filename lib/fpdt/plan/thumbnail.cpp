@@ -120,8 +120,8 @@ Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   const bool repeats = std::any_of(strategy.layer_classes.begin(), strategy.layer_classes.end(),
                                    [](const LayerClass& one) { return one.repeated(0) > 0; });
   const std::int64_t chunks = std::min(shape.chunks, repeats ? kRepeated + kChunks : kChunks);
-  Thumbnail made{{}, strategy, library_chunks(problem, strategy)};
-  for (std::int64_t& tiles : made.library) tiles = std::min(tiles, chunks);
+  Thumbnail made{{}, strategy, library_tiles(problem, strategy)};
+  for (LibraryTiles& of_kind : made.library) of_kind.chunks = std::min(of_kind.chunks, chunks);
   made.problem.model = problem.model;
   made.problem.documents = problem.documents;
   Strategy& few = made.strategy;

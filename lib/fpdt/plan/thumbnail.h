@@ -20,7 +20,7 @@ namespace fpdt {
 struct Thumbnail {
   Problem problem;
   Strategy strategy;
-  LibraryChunks library;  // of the whole step, as far as it has chunks
+  std::vector<LibraryTiles> library;  // of the whole step, as far as it has chunks
   bool operator==(const Thumbnail&) const = default;
 };
 

@@ -415,8 +415,9 @@ struct Add {
 // does nothing on that rank. q [q_rows, h*D], kv [k_rows, 2*g*D]; o [q_rows, h*D] is the normalised
 // output over the keys seen so far and lse [q_rows, h] its natural log-sum-exp; accumulate merges
 // (o, lse) of this tile into them. cap > 0: a scaled score s becomes cap * tanh(s / cap) (Gemma 2,
-// arXiv 2408.00118, section 2). workspace: scratch memory for a library's kernel, which knows
-// neither windows nor caps; absent: the backend uses a kernel that needs none.
+// arXiv 2408.00118, section 2). workspace: scratch memory for a library's kernel, which knows no
+// caps, and windows only in tiles of rows with their own keys; absent: the backend uses a kernel
+// that needs none.
 struct AttentionForward {
   static constexpr OpTraits kTraits{"attention_forward", Covers::pairs};
   Operand q, kv, documents;

@@ -14,15 +14,22 @@ namespace {
 constexpr std::array<std::int64_t, 5> kHeadSizes{64, 96, 128, 192, 256};
 constexpr std::int64_t kElementsMost = (std::int64_t{1} << 31) - 1;  // of one operand
 
+// If nothing but windows forbids cuDNN.
+LibraryTiles tiles_of(const Problem& problem, const Geometry& shape, const LayerKind& kind) {
+  const std::int64_t chunks = library_chunks(kind, problem.seq_len, shape.chunk_rows);
+  // Ranks that gather keys have fewer queries than keys.
+  const bool own_keys = shape.ring == 1 || shape.hops > 1;
+  return {chunks, chunks == 0 && problem.cluster.cudnn_windows && own_keys};
+}
+
 }  // namespace
 
 std::string why_own_attention(const Problem& problem, const Strategy& strategy) {
   if (problem.cluster.attention != AttentionKernels::cudnn) return "";
   const Geometry shape = geometry(problem, strategy);
   const std::vector<LayerKind>& kinds = problem.model.kinds;
-  if (std::none_of(kinds.begin(), kinds.end(), [&](const LayerKind& kind) {
-        return library_chunks(kind, problem.seq_len, shape.chunk_rows) > 0;
-      })) {
+  if (std::none_of(kinds.begin(), kinds.end(),
+                   [&](const LayerKind& kind) { return tiles_of(problem, shape, kind).any(); })) {
     return std::string(kNoWindows);
   }
   if (problem.model.attention_cap > 0) return "those of cuDNN compute no soft caps here";
@@ -49,14 +56,13 @@ bool fused_attention(const Problem& problem, const Strategy& strategy) {
          why_own_attention(problem, strategy).empty();
 }
 
-LibraryChunks library_chunks(const Problem& problem, const Strategy& strategy) {
-  LibraryChunks chunks(problem.model.kinds.size());
-  if (!fused_attention(problem, strategy)) return chunks;
-  const std::int64_t rows = geometry(problem, strategy).chunk_rows;
-  std::transform(
-      problem.model.kinds.begin(), problem.model.kinds.end(), chunks.begin(),
-      [&](const LayerKind& kind) { return library_chunks(kind, problem.seq_len, rows); });
-  return chunks;
+std::vector<LibraryTiles> library_tiles(const Problem& problem, const Strategy& strategy) {
+  std::vector<LibraryTiles> tiles(problem.model.kinds.size());
+  if (!fused_attention(problem, strategy)) return tiles;
+  const Geometry shape = geometry(problem, strategy);
+  std::transform(problem.model.kinds.begin(), problem.model.kinds.end(), tiles.begin(),
+                 [&](const LayerKind& kind) { return tiles_of(problem, shape, kind); });
+  return tiles;
 }
 
 std::int64_t longest_fused_chunk(const Problem& problem, std::int64_t sequence_parallel,

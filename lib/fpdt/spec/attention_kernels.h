@@ -23,9 +23,19 @@ inline std::int64_t library_chunks(const LayerKind& kind, std::int64_t tokens, s
   const std::int64_t window = kind.window_in(tokens);
   return (window == 0 ? tokens + c - 1 : window) / c;
 }
-// By kind of layers; 0 where cuDNN computes none.
-using LibraryChunks = std::vector<std::int64_t>;
-LibraryChunks library_chunks(const Problem& problem, const Strategy& strategy);
+
+// The tiles of a kind of layers that cuDNN computes.
+struct LibraryTiles {
+  std::int64_t chunks = 0;  // as above
+  // A window is shorter than a chunk, and cuDNN computes the tiles whose queries and keys are the
+  // same rows (`cudnn_windows`). In others that it cuts some queries see no key, and would get NaN.
+  bool diagonal = false;
+  auto operator<=>(const LibraryTiles&) const = default;
+
+  [[nodiscard]] bool any() const { return chunks > 0 || diagonal; }
+};
+// By kind of layers.
+std::vector<LibraryTiles> library_tiles(const Problem& problem, const Strategy& strategy);
 
 // The longest chunk whose tiles cuDNN accepts, in whole rows of all ranks of a sequence: operands
 // must have less than 2^31 elements.

@@ -147,7 +147,8 @@ struct ClusterSpec {
   std::int64_t row_multiple = 1;  // of a chunk after the all-to-all; cuDNN: 128, CPU: 1
   AttentionKernels attention = AttentionKernels::own;
   std::int64_t largest_cudnn_head = 128;  // that its backward takes: 256 on sm_90, 128 on others
-  std::string plan_only;  // why fpdt can plan for it but not run on it; empty: it can
+  bool cudnn_windows = false;  // cuDNN computes the tile of rows with their own keys, window or not
+  std::string plan_only;       // why fpdt can plan for it but not run on it; empty: it can
   OutsideArena outside;
   OutsideHost host_outside;
   Rates rates;

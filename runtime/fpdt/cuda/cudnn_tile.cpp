@@ -27,6 +27,13 @@ constexpr std::array<std::int64_t, 5> kHeadDims{64, 96, 128, 192, 256};
 // No use with larger tensors is known.
 constexpr std::int64_t kElements = std::int64_t{1} << 31;
 
+// 0 if it hides no key of the tile.
+template <class Body>
+std::int64_t window_of(const Body& op, std::int64_t rank) {
+  const std::int64_t farthest = op.q_first.at(rank) + op.q_rows - op.k_first.at(rank);
+  return farthest > op.window ? op.window : 0;
+}
+
 template <class Body>
 AttentionTile tile_of(const Body& op, std::int64_t rank, Direction direction) {
   return {.direction = direction,
@@ -37,7 +44,8 @@ AttentionTile tile_of(const Body& op, std::int64_t rank, Direction direction) {
           .k_rows = op.k_rows,
           .mask = mask_of(op.q_first.at(rank), op.q_rows, op.k_first.at(rank), op.k_rows),
           .scale = op.scale,
-          .members = 1};
+          .members = 1,
+          .window = window_of(op, rank)};
 }
 
 // Strides of a tensor [heads, rows, D] that lies within rows of `row_stride` elements, with heads
@@ -70,8 +78,15 @@ Tensor scaled(Graph& graph, const AttentionTile& tile, const Shape& shape, Tenso
                          graph.intermediate(kF32, shape));
 }
 
+// `scores` where `seen`, else -infinity.
+Tensor selected(Graph& graph, const Shape& shape, Tensor scores, Tensor seen) {
+  return graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT,
+                         {scores, graph.scalar(-std::numeric_limits<float>::infinity()), seen},
+                         graph.intermediate(kF32, shape));
+}
+
 // Sets the scores of masked pairs to -infinity. Query i sees key j when j <= i (top left) or when j
-// <= i + k_rows - q_rows (bottom right).
+// <= i + k_rows - q_rows (bottom right), and i < j + window.
 Tensor masked(Graph& graph, const AttentionTile& tile, const Shape& shape, Tensor scores) {
   if (tile.mask == MaskShape::everything) return scores;
   Tensor query = graph.index(2, scores, graph.intermediate(kI32, shape));
@@ -86,9 +101,16 @@ Tensor masked(Graph& graph, const AttentionTile& tile, const Shape& shape, Tenso
   }
   const Tensor seen = graph.pointwise(CUDNN_POINTWISE_CMP_GE, {query, key},
                                       graph.intermediate(kBool, shape), kBool);
-  return graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT,
-                         {scores, graph.scalar(-std::numeric_limits<float>::infinity()), seen},
-                         graph.intermediate(kF32, shape));
+  const Tensor causal = selected(graph, shape, scores, seen);
+  if (tile.window == 0) return causal;
+  const Tensor row = graph.index(2, causal, graph.intermediate(kI32, shape));
+  const Tensor column = graph.index(3, causal, graph.intermediate(kI32, shape));
+  const Tensor end =
+      graph.pointwise(CUDNN_POINTWISE_ADD, {column, graph.scalar(static_cast<float>(tile.window))},
+                      graph.intermediate(kF32, shape));
+  const Tensor near =
+      graph.pointwise(CUDNN_POINTWISE_CMP_GT, {end, row}, graph.intermediate(kBool, shape), kBool);
+  return selected(graph, shape, causal, near);
 }
 
 // Transposes the matrices of scores and rounds them to bf16 for a product.
@@ -129,6 +151,9 @@ std::string why_not(const AttentionTile& tile) {
   if (tile.mask == MaskShape::nothing || tile.mask == MaskShape::other) {
     return "its queries must see all keys, or those up to a diagonal that begins in the tile's top "
            "left corner or ends in its bottom right one; chunks of one size give such tiles";
+  }
+  if (tile.window > 0 && tile.mask != MaskShape::top_left) {
+    return "a window hides some of its keys, which it may do only where rows meet their own keys";
   }
   if (tile.q_rows % kRowMultiple != 0 || tile.k_rows % kRowMultiple != 0) {
     return fmt::format(

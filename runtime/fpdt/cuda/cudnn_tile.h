@@ -39,6 +39,7 @@ struct AttentionTile {
   double scale = 1;
   // Backward: the number of the h/g query heads of each KV head in one launch; divides h/g.
   std::int64_t members = 1;
+  std::int64_t window = 0;  // that hides keys of the tile; 0: none does
 
   auto operator<=>(const AttentionTile&) const = default;
 };

@@ -25,8 +25,10 @@ Attention::Attention(Context& context, Travel& travel) : LoweringPart(context), 
   dq_sum_ = sum("dq_sum", shape_.query_rows(0), q_width());
   dkv_diagonal_ = sum("dkv_diagonal", shape_.key_rows(0), kv_width());
   dkv_sum_ = sum("dkv_sum", shape_.key_rows(0), kv_width());
-  const LibraryChunks& library = context.library;
-  if (std::all_of(library.begin(), library.end(), [](auto chunks) { return chunks == 0; })) return;
+  const std::vector<LibraryTiles>& library = context.library;
+  if (std::none_of(library.begin(), library.end(), [](auto& of_kind) { return of_kind.any(); })) {
+    return;
+  }
   std::int64_t most = 0;
   for (const LayerClass& choice : strategy_.layer_classes) {
     most = std::max(most, workspace_bytes(choice));
@@ -67,9 +69,14 @@ std::int64_t Attention::workspace_bytes(const LayerClass& choice) const {
                    bytes(backward, queries, std::max(keys, before))});
 }
 
+const LibraryTiles& Attention::of_library(const LayerFrame& frame) const {
+  return context_.library[index(frame.kind - model_.kinds.data())];
+}
+
 Operand Attention::workspace(const LayerFrame& frame, const Place& place) {
-  const std::int64_t chunks = context_.library[index(frame.kind - model_.kinds.data())];
-  if (place.q_chunk - place.k_first >= chunks) return {};
+  const bool diagonal =
+      of_library(frame).diagonal && place.hop == 0 && place.k_first == place.q_chunk;
+  if (!diagonal && place.q_chunk - place.k_first >= of_library(frame).chunks) return {};
   return builder_.next(builder_.use(workspace_));
 }
 
@@ -133,13 +140,16 @@ void Attention::row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
   };
   const std::int64_t oldest = first_seen(frame, chunk);
   const std::int64_t resident = std::max(homes.kv.first_kept(), oldest);
+  // A tile of all resident keys, or of those before the chunk's own.
+  const std::int64_t end = resident < chunk && of_library(frame).diagonal ? chunk - 1 : chunk;
   const bool descending = strategy_.tiles.serpentine && chunk % 2 == 1;
   for (std::int64_t step = oldest; step <= chunk; ++step) {
     const std::int64_t j = descending ? chunk - (step - oldest) : step;
     if (strategy_.tiles.long_tiles && j >= resident) {
-      if (j == (descending ? chunk : resident)) {
-        emit(resident, chunk, homes.kv.kept_span(kept, resident, chunk));
+      if (j == (descending ? end : resident)) {
+        emit(resident, end, homes.kv.kept_span(kept, resident, end));
       }
+      if (j > end) emit(j, j, homes.kv.kept_span(kept, j, j));
       continue;
     }
     const bool fresh = made && j == chunk;
@@ -275,7 +285,8 @@ Attention::RowGradient Attention::query_row(LayerFrame& frame, std::int64_t hop,
     if (j >= resident) {
       if (j != (descending ? i : resident)) continue;
       // The oldest chunk of a window meets its first queries, and the others have met some.
-      const bool apart = turn > 0 && i == last_to_see(frame, resident) && resident < i;
+      const bool begins = turn > 0 && i == last_to_see(frame, resident);
+      const bool apart = resident < i && (begins || of_library(frame).diagonal);
       if (apart) emit_span(resident, resident);
       emit_span(resident + (apart ? 1 : 0), i);
       complete = homes.dkv.kept_span(Version::plus(0), i, i);

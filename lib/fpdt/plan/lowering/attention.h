@@ -83,6 +83,7 @@ class Attention : public LoweringPart {
   void emit_waiting_spill();
 
   [[nodiscard]] std::int64_t workspace_bytes(const LayerClass& choice) const;
+  [[nodiscard]] const LibraryTiles& of_library(const LayerFrame& frame) const;
   // The next version of the workspace, of which a tile uses the part it needs; absent when none is
   // needed.
   Operand workspace(const LayerFrame& frame, const Place& place);

@@ -5,7 +5,8 @@
 
 namespace fpdt {
 
-Context::Context(const Problem& question, const Strategy& choices, LibraryChunks of_library)
+Context::Context(const Problem& question, const Strategy& choices,
+                 std::vector<LibraryTiles> of_library)
     : problem(question),
       strategy(choices),
       shape(geometry(problem, strategy)),
@@ -181,8 +182,9 @@ RankExpression LoweringPart::product_first(std::int64_t chunk) const {
 
 // Ranks of a ring share the queries of a chunk.
 RankExpression LoweringPart::query_first(std::int64_t chunk) const {
-  const std::int64_t rows = shape_.ring > 1 ? shape_.query_rows(chunk) : 0;
   const std::int64_t begin = chunk * shape_.chunk_rows;
+  if (shape_.ring == 1) return {.a = begin};
+  const std::int64_t rows = shape_.query_rows(chunk);
   const std::int64_t share = head_ranks_ * shape_.tensor_ranks;
   if (!shape_.reversed(chunk)) return {begin, {rows, 0, share, shape_.ring}};
   return {begin + (shape_.ring - 1) * rows, {-rows, 0, share, shape_.ring}};

@@ -82,7 +82,7 @@ struct LayerFrame {
 
 struct Context {
   // `library`: which attention tiles a library computes. These need a workspace.
-  Context(const Problem& problem, const Strategy& strategy, LibraryChunks library);
+  Context(const Problem& problem, const Strategy& strategy, std::vector<LibraryTiles> library);
 
   void begin_block(const std::string& name);
 
@@ -105,7 +105,7 @@ struct Context {
   const Strategy& strategy;
   Geometry shape;
   ModelSpec part;  // what a rank computes of each layer
-  LibraryChunks library;
+  std::vector<LibraryTiles> library;
   Builder builder;
   States states;
   std::vector<LayerPlace> places;  // of layers

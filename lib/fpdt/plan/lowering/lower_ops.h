@@ -18,11 +18,11 @@ Schedule lower_ops(const Problem& problem, const Strategy& strategy);
 Schedule lower_without_states(const Problem& problem, const Strategy& strategy);
 // `library`: which attention tiles a library computes, which problem and strategy say otherwise.
 Schedule lower_without_states(const Problem& problem, const Strategy& strategy,
-                              const LibraryChunks& library);
+                              const std::vector<LibraryTiles>& library);
 
 // Every buffer that some op of the step may use, in an order that only the discrete choices of the
 // strategy change. Much cheaper than the ops.
 std::vector<Buffer> declared_buffers(const Problem& problem, const Strategy& strategy,
-                                     const LibraryChunks& library);
+                                     const std::vector<LibraryTiles>& library);
 
 }  // namespace fpdt

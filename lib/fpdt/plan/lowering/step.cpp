@@ -301,23 +301,23 @@ Schedule StepLowering::lower() {
 }
 
 Schedule lower_ops(const Problem& problem, const Strategy& strategy) {
-  Context context(problem, strategy, library_chunks(problem, strategy));
+  Context context(problem, strategy, library_tiles(problem, strategy));
   context.states.add_table(context.builder);
   return StepLowering(context).lower();
 }
 
 Schedule lower_without_states(const Problem& problem, const Strategy& strategy) {
-  return lower_without_states(problem, strategy, library_chunks(problem, strategy));
+  return lower_without_states(problem, strategy, library_tiles(problem, strategy));
 }
 
 Schedule lower_without_states(const Problem& problem, const Strategy& strategy,
-                              const LibraryChunks& library) {
+                              const std::vector<LibraryTiles>& library) {
   Context context(problem, strategy, library);
   return StepLowering(context).lower();
 }
 
 std::vector<Buffer> declared_buffers(const Problem& problem, const Strategy& strategy,
-                                     const LibraryChunks& library) {
+                                     const std::vector<LibraryTiles>& library) {
   Context context(problem, strategy, library);
   const StepLowering parts(context);
   return std::move(context.builder.declared());

@@ -29,6 +29,7 @@ class Clock {
     smallest.storage = storage;
     smallest.tiles.chunk_tokens = shortest_;
     own_ = !fused_attention(problem, smallest);
+    windows_ = !own_ && problem.cluster.cudnn_windows;
   }
 
   double products(double flops) const { return seconds({.work = Work::matmul, .flops = flops}); }
@@ -45,6 +46,7 @@ class Clock {
     const std::int64_t window = kind.window_in(tokens_);
     if (window == 0) return attention(work, pairs, own_, kAnySize);
     double least = attention(work, pairs, true, kAnySize);
+    if (windows_) least = std::min(least, attention(work, pairs, false, kAnySize));
     for (std::int64_t c = shortest_; c <= window && !own_; c *= 2) {
       const std::int64_t size = std::min(2 * c, window);  // of tiles at most
       const double cut =
@@ -56,8 +58,8 @@ class Clock {
   }
   // The fastest pair of a row in such a layer.
   double pair(const LayerKind& kind) const {
-    const bool own = own_ || library_chunks(kind, tokens_, shortest_) == 0;
-    const std::int64_t window = kind.window_in(tokens_);
+    const bool own = own_ || (!windows_ && library_chunks(kind, tokens_, shortest_) == 0);
+    const std::int64_t window = windows_ ? 0 : kind.window_in(tokens_);
     return attention(Work::attention_forward, 1, own, own || window == 0 ? kAnySize : window);
   }
 
@@ -128,7 +130,8 @@ class Clock {
   const Rates& rates_;
   const Machine& machine_;
   std::int64_t element_;
-  bool own_;  // no library computes the tiles
+  bool own_;      // no library computes the tiles
+  bool windows_;  // one that does computes some of those that a window cuts
 };
 
 // What one row of one layer may repeat, in seconds, and store, in bytes.

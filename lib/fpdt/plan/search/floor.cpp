@@ -30,6 +30,7 @@ struct Pairs {
 Pairs most_pairs(const Problem& problem, const Geometry& shape, const LayerKind& kind,
                  std::int64_t chunks) {
   const std::int64_t library = library_chunks(kind, problem.seq_len, shape.chunk_rows);
+  const bool windows = library == 0 && problem.cluster.cudnn_windows;  // in tiles of own keys
   Pairs pairs;
   if (library >= chunks && shape.ring == 1) {
     const auto tokens = static_cast<double>(std::min(problem.seq_len, chunks * shape.chunk_rows));
@@ -40,7 +41,8 @@ Pairs most_pairs(const Problem& problem, const Geometry& shape, const LayerKind&
     const std::int64_t rows = shape.query_rows(chunk);
     const std::int64_t run = shape.reversed(chunk) ? 0 : shape.ring - 1;
     const std::int64_t first = chunk * shape.chunk_rows + run * rows;
-    const std::int64_t keys = std::max<std::int64_t>(0, chunk + 1 - library) * shape.chunk_rows;
+    const std::int64_t keys =
+        windows ? first : std::max<std::int64_t>(0, chunk + 1 - library) * shape.chunk_rows;
     pairs.own += static_cast<double>(visible_pairs(first, rows, 0, keys, kind.window));
     pairs.in_library +=
         static_cast<double>(visible_pairs(first, rows, keys, first + rows - keys, kind.window));

@@ -169,7 +169,10 @@ void ShapeTerms::tile(const Tile& op) {
   constant(std::isfinite(op.scale) && op.scale > 0, "scale must be positive");
   constant(op.window >= 0 && op.window <= INT32_MAX, "window must be 0 to 2^31 - 1");
   soft_cap(op.cap);
-  const bool hides = op.window > 0 && queries.greatest + op.q_rows - keys.least > op.window;
+  // In a tile of rows with their own keys, a window hides no key of a query from itself.
+  const bool own_keys = op.q_first == op.k_first && op.q_rows == op.k_rows;
+  const bool hides =
+      op.window > 0 && !own_keys && queries.greatest + op.q_rows - keys.least > op.window;
   constant((!hides && op.cap == 0) || !op.workspace.present(),
            "a tile that a window cuts, or with a cap, has a workspace, but no library's kernel "
            "computes it");

@@ -152,6 +152,30 @@ TEST_F(LoweredExperts, EachRowIsCountedOnce) {
   EXPECT_TRUE(codes_of(twice).count("S509"));
 }
 
+// Under every stage of ZeRO, over nodes as well: an update may gather all slices of a tensor.
+TEST_F(LoweredExperts, SlicesAreSharedUnderEveryStage) {
+  ModelSpec model = test::tiny_llama();
+  model.experts = 4;
+  model.active_experts = 2;
+  Problem problem = test::tiny_problem(model, 4, 16);
+  problem.cluster.nodes = problem.cluster.devices_per_node = 2;
+  Strategy strategy = test::tiny_strategy(16);
+  strategy.tiles.expert_slices = 2;
+  for (const std::int64_t replicas : {1, 2, 4}) {
+    for (const int zero : {0, 1, 2, 3}) {
+      for (const ZeroGroups groups :
+           {ZeroGroups::flat, ZeroGroups::hybrid, ZeroGroups::hierarchical}) {
+        strategy.mesh.replicas = replicas;
+        strategy.zero = zero;
+        strategy.zero_groups = groups;
+        if (!check(problem, strategy).empty()) continue;
+        EXPECT_NO_THROW(lower(problem, strategy))
+            << replicas << " replicas, stage " << zero << ", " << word(groups);
+      }
+    }
+  }
+}
+
 // Slices of a product: one that is left out, two that changed places, and one that begins anew.
 TEST_F(LoweredExperts, SlicesAreMadeOnceInOrder) {
   ModelSpec model = test::tiny_llama();

@@ -102,7 +102,7 @@ void States::add(Builder& builder, const SharedTensor& shared, Run* run) {
     tensor.updated = temporary(builder, "updated." + tensor.label, Category::weights, storage,
                                piece, std::min<std::int64_t>(2, tensor.count));
   }
-  if (same == nullptr) declare_blocks(builder, tensor);
+  declare_blocks(builder, tensor, same);
   std::int64_t block = whole;
   for (std::size_t i = 0; i < tensor.groups.size() && sharding.several(); ++i) {
     const std::int64_t members = group_named(builder.schedule, tensor.groups[i]).size;
@@ -128,8 +128,6 @@ void States::declare_wholes(Builder& builder, Tensor& tensor, std::int64_t slots
   if (same != nullptr) {
     tensor.gathered = same->gathered;
     tensor.gradient_sum = same->gradient_sum;
-    tensor.gathered_block = same->gathered_block;
-    tensor.summed_block = same->summed_block;
     return;
   }
   const Sharding& sharding = tensor.sharding;
@@ -168,20 +166,23 @@ void States::declare_streams(Builder& builder, Tensor& tensor) const {
 }
 
 // What a group of groups shares passes through the block that one of them has, unless parameters
-// lie in these blocks.
-void States::declare_blocks(Builder& builder, Tensor& tensor) {
+// lie in these blocks. Slices follow each other through one, but an update gathers all at once.
+void States::declare_blocks(Builder& builder, Tensor& tensor, const Tensor* same) const {
   if (tensor.groups.size() == 1) return;
   const std::int64_t block = div_exact(tensor.sharding.whole(tensor.elements),
                                        group_named(builder.schedule, tensor.groups.front()).size);
   const Dtype gathered = tensor.sharding.repeats_updates() ? Dtype::f32 : storage_type(strategy_);
   const Category category =
       tensor.sharding.repeats_updates() ? Category::gradients : Category::weights;
-  if (tensor.sharding.repeats_updates() || tensor.lenders != 1) {
+  if (same != nullptr && tensor.sharding.gathers_parameters()) {
+    tensor.gathered_block = same->gathered_block;
+  } else if (tensor.sharding.repeats_updates() || tensor.lenders != 1) {
     tensor.gathered_block =
         temporary(builder, "gathered_block." + tensor.label, category, gathered, block, 1);
   }
-  tensor.summed_block =
-      temporary(builder, "summed_block." + tensor.label, Category::gradients, Dtype::f32, block, 1);
+  tensor.summed_block = same != nullptr ? same->summed_block
+                                        : temporary(builder, "summed_block." + tensor.label,
+                                                    Category::gradients, Dtype::f32, block, 1);
 }
 
 // Elements of a piece of states that come from the host: of equal pieces, so that the last one has

@@ -196,7 +196,7 @@ class States {
                            std::int64_t slots, MemorySpace space = MemorySpace::device);
   static BufferIndex temporary(Builder& builder, const std::string& name, Category category,
                                Dtype dtype, std::int64_t elements, std::int64_t slots);
-  void declare_blocks(Builder& builder, Tensor& tensor);
+  void declare_blocks(Builder& builder, Tensor& tensor, const Tensor* same) const;
   void declare_wholes(Builder& builder, Tensor& tensor, std::int64_t slots,
                       const Tensor* same) const;
   // Of the slices before, if there are any: those whose slots a slice uses as well.

@@ -51,6 +51,25 @@ TEST(Arena, IsAtMostPredictedWithFewTokens) {
   for (std::uint32_t seed = 0; seed < 400; ++seed) expect_arena_fits(few_tokens(seed), seed);
 }
 
+// The ring of dq on the host is all that is pinned besides states, and no op uses it. It must leave
+// no hole between them.
+TEST(Arena, HasNoHoleOfAnUnusedRing) {
+  std::int64_t sound = 0;
+  for (std::uint32_t seed = 0; seed < 400; ++seed) {
+    auto [problem, strategy] = few_tokens(seed);
+    strategy.keep[static_cast<std::size_t>(StateClass::states)] = 0;
+    strategy.tiles.backward_order = BackwardOrder::kv_outer;
+    for (LayerClass& layers : strategy.layer_classes) {
+      layers.keep.fill(1);
+      layers.keep[static_cast<std::size_t>(TensorClass::dq)] = 0;
+    }
+    if (!check(problem, strategy).empty()) continue;
+    ++sound;
+    expect_arena_fits({std::move(problem), strategy}, seed);
+  }
+  EXPECT_GT(sound, 100);
+}
+
 TEST(Arena, IsAtMostPredictedWithManyChunks) {
   std::int64_t sound = 0;
   for (std::uint32_t seed = 0; seed < 800; ++seed) {

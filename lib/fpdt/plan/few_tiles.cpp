@@ -62,6 +62,7 @@ Placement placement_of(const Problem& problem, const Strategy& strategy) {
   std::unordered_map<std::string_view, const Buffer*> by_name;
   for (const Buffer& buffer : declared) by_name.emplace(buffer.name, &buffer);
   for (Buffer& buffer : schedule.buffers) buffer.shape = by_name.at(buffer.name)->shape;
+  leave_out_unused(schedule);
   depend(schedule);
   return place(schedule);
 }

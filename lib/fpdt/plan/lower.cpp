@@ -16,11 +16,11 @@ Lowered lower(const Problem& problem, const Strategy& strategy, std::string prob
   begin("lower");
   Schedule schedule = lower_ops(problem, strategy);
   schedule.problem = std::move(problem_section);
+  leave_out_unused(schedule);
   begin("depend");
   depend(schedule);
   begin("place");
   const Placement placement = place(schedule);
-  leave_out_unused(schedule);
   begin("verify");
   Lowered lowered{verified(std::move(schedule)), placement};
   begin("");

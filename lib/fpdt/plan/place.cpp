@@ -119,20 +119,6 @@ void pack_best(Schedule& schedule, const Packing& packing, SpaceUse& use) {
   for (const std::size_t item : packing.items) schedule.buffers[item].offset = best_offsets[item];
 }
 
-// Whether some op uses each buffer, or it is no temporary one.
-std::vector<bool> used_buffers(const Schedule& schedule) {
-  std::vector<bool> used;
-  for (const Buffer& buffer : schedule.buffers) used.push_back(buffer.role != Role::temporary);
-  for (const Block& block : schedule.blocks) {
-    for (const Op& op : block.ops) {
-      for_each_operand(op.body, [&](std::string_view, const Operand& one, Access) {
-        used[index(one.buffer)] = true;
-      });
-    }
-  }
-  return used;
-}
-
 // Gives operands of ops new numbers of buffers.
 struct Renumber : FieldVisitor<Renumber> {
   explicit Renumber(const std::vector<BufferIndex>& to) : now(to) {}
@@ -150,7 +136,6 @@ Placement place(Schedule& schedule) {
   const Program program(schedule);
   const Conflicts conflicts(program);
   const std::array<Bytes, 3> live = live_bytes(program);
-  const std::vector<bool> used = used_buffers(schedule);
   Placement placement;
   for (const MemorySpace space :
        {MemorySpace::device, MemorySpace::host_pinned, MemorySpace::host}) {
@@ -162,21 +147,23 @@ Placement place(Schedule& schedule) {
     }
     SpaceUse& use = placement.space[number];
     use.live = live[number];
-    Packing needed = packing;
-    std::erase_if(needed.items, [&](std::size_t item) { return !used[item]; });
-    use.bound = std::max(use.live, bound_bytes(needed));
+    use.bound = std::max(use.live, bound_bytes(packing));
     pack_best(schedule, packing, use);
-    use.arena = Bytes{0};
-    for (const std::size_t item : needed.items) {
-      const Bytes end{schedule.buffers[item].offset + packing.bytes(item)};
-      use.arena = std::max(use.arena, end);
-    }
+    if (packing.items.empty()) use.arena = Bytes{0};
   }
   return placement;
 }
 
 void leave_out_unused(Schedule& schedule) {
-  const std::vector<bool> used = used_buffers(schedule);
+  std::vector<bool> used;
+  for (const Buffer& buffer : schedule.buffers) used.push_back(buffer.role != Role::temporary);
+  for (const Block& block : schedule.blocks) {
+    for (const Op& op : block.ops) {
+      for_each_operand(op.body, [&](std::string_view, const Operand& one, Access) {
+        used[index(one.buffer)] = true;
+      });
+    }
+  }
   std::vector<BufferIndex> now(used.size(), -1);
   std::vector<Buffer> left;
   for (std::size_t i = 0; i < used.size(); ++i) {

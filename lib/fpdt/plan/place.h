@@ -27,12 +27,12 @@ struct Placement {
   }
 };
 
-// Sets every buffer's offset. Temporary buffers that no op uses have no part in the three numbers.
-// Precondition: edges are complete (depend).
-Placement place(Schedule& schedule);
-
-// Takes such buffers out of the schedule: where a step has one chunk, say, nothing uses the ring on
-// the host to which others would spill.
+// Takes temporary buffers that no op uses out of the schedule: where a step has one chunk, say,
+// nothing uses the ring on the host to which others would spill. They would take room beside
+// states.
 void leave_out_unused(Schedule& schedule);
+
+// Sets every buffer's offset. Precondition: edges are complete (depend).
+Placement place(Schedule& schedule);
 
 }  // namespace fpdt

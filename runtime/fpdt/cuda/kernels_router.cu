@@ -88,7 +88,8 @@ __device__ __forceinline__ Choice best_of_warp(Choice own) {
 
 // Napkin: reads 4 bytes per logit. A choice takes 4 instructions for each expert of a lane and
 // about 40 to compare the lanes. With 8 of 128 experts that is 600 instructions per row: 8192 rows
-// take 5 us on 132 multiprocessors, and memory 1 us. Not measured yet.
+// take 5 us on 132 multiprocessors, and memory 1 us. With the kernels that order pairs, an H200
+// takes 48 us.
 //
 // Lane j holds the choices j and j + 32.
 template <int kEach>
@@ -174,7 +175,7 @@ __device__ __forceinline__ void each_of_expert(const std::int32_t* choices, cons
 // Napkin: compares each entry with each expert, both here and in place_pairs, as broadcasts from
 // shared memory: 3 instructions for 32 experts. 65536 entries and 128 experts are 0.8 M
 // instructions of a warp, 1 us if all of 132 multiprocessors work. But 64 slabs use only half of
-// them with 4 warps each, which takes 3072 instructions in a row: about 6 us. Not measured yet.
+// them with 4 warps each, which takes 3072 instructions in a row: about 6 us.
 __global__ void count_pairs(const std::int32_t* choices, std::int64_t pairs, std::int64_t slab,
                             int experts, std::int32_t* counts) {
   std::int32_t count = 0;
@@ -186,7 +187,7 @@ __global__ void count_pairs(const std::int32_t* choices, std::int64_t pairs, std
 // Replaces each slab's counts by those of all slabs before it, and writes the ends of the experts.
 //
 // Napkin: one block reads and writes 4 bytes per slab and expert, 8 slabs at a time: 64 slabs take
-// 8 latencies, about 6 us. Not measured yet.
+// 8 latencies, about 6 us.
 __global__ void sum_counts(std::int32_t* counts, std::int64_t slabs, int experts,
                            std::int32_t* ends) {
   constexpr int kTogether = 8;
@@ -255,7 +256,8 @@ constexpr std::int64_t kLoadBlocks = 256;
 // Partial sums over the rows of a block: chances [X], the squares of log sums, loads [X].
 //
 // Napkin: reads 4 bytes per logit; 20 instructions for each expert of a lane and 8 for each choice.
-// 65536 rows of 128 experts take 20 us on 132 multiprocessors, and memory 8 us. Not measured yet.
+// 8192 rows of 128 experts take 3 us on 132 multiprocessors, and memory 1 us. An H200 takes 28 us,
+// with the sum over blocks.
 template <int kEach>
 __global__ void __launch_bounds__(kThreads)
     sum_loads(const float* logits, Routes routes, const std::int32_t* labels, std::int64_t rows,
@@ -336,7 +338,7 @@ __global__ void balance_of(const float* loads, const float* chances, int experts
 // have a gradient: (1 - p) times that of above, or p (1 - p) dw.
 //
 // Napkin: reads and writes 4 bytes per logit. About 250 instructions per row with 8 of 128
-// experts: 8192 rows take 3 us of both. Not measured yet.
+// experts: 8192 rows take 3 us of both. An H200 takes 8 us.
 template <int kEach>
 __global__ void __launch_bounds__(kThreads)
     route_gradient(const float* logits, Routes routes, const float* dweights, Sink<Any> dlogits,

@@ -9,6 +9,9 @@ from gpu_check.harness import Skipped
 from gpu_check.sampler import words
 
 KERNELS = 24  # at most, in the order of a step
+# Of ours and of cuDNN. Those of cuBLASLt would take all the places, because fpdt-run tries several
+# of them for each product.
+NAMES = "regex:fpdt|cudnn"
 # Few metrics, so that each launch is repeated only a few times.
 METRICS = {
     "gpu__time_duration.sum": ("us", 1e-3),
@@ -52,12 +55,13 @@ def kernels(session, result, text):
     table = session.path("kernels.csv")
     for choice in CHOICES:
         table.unlink(missing_ok=True)
-        done = session.run(ncu, "--clock-control", "none", "--kernel-id", ":::2", "--launch-count",
-                           KERNELS, *choice, "--page", "raw", "--csv", "--print-units", "base",
-                           "--log-file", table, session.program("fpdt-run"), "train", schedule,
-                           "--data", items.tokens_file(session, model.sizes["vocabulary"]),
-                           "--steps", 2, "--backend", session.backend,
-                           *session.memory_flags("train"), "--json", codes=None)
+        done = session.run(ncu, "--clock-control", "none", "--kernel-name-base", "mangled",
+                           "--kernel-id", f"::{NAMES}:2", "--launch-count", KERNELS, *choice,
+                           "--page", "raw", "--csv", "--print-units", "base", "--log-file", table,
+                           session.program("fpdt-run"), "train", schedule, "--data",
+                           items.tokens_file(session, model.sizes["vocabulary"]), "--steps", 2,
+                           "--backend", session.backend, *session.memory_flags("train"), "--json",
+                           codes=None)
         said = table.read_text(errors="replace") if table.exists() else ""
         result["kernels"] = rows(said)
         if result["kernels"] or done.stopped:

@@ -124,7 +124,9 @@ TEST(GpuBench, MeasuresTheSameWay) {
     EXPECT_EQ(count(result, kind, "128 rows, D 128"), 5);
     EXPECT_EQ(count(result, kind, "128 rows, D 256"), 2);  // of each kind of kernels
   }
-  for (const auto& shares : {result.rates.attention_heads, result.rates.own_attention_heads}) {
+  for (const auto& shares :
+       {result.rates.attention_heads, result.rates.attention_heads_backward,
+        result.rates.own_attention_heads, result.rates.own_attention_heads_backward}) {
     ASSERT_EQ(shares.size(), 2U);
     EXPECT_EQ(shares.back().size, 256);
     EXPECT_GT(shares.back().share, 0);

@@ -169,6 +169,8 @@ TEST(Machine, TilesThatALibraryDoesNotTakeHaveTheirOwnRate) {
   cluster.rates.own_attention_heads = {{128, 1}, {256, 0.5}};
   tile.head_dim = 256;
   expect_close(time_of(cluster, tile), 6 * kSecond);
+  cluster.rates.own_attention_heads_backward = {{128, 1}, {256, 0.25}};
+  expect_close(time_of(cluster, tile), 12 * kSecond);
   cluster.rates.own_attention_backward = {};
   expect_close(time_of(cluster, tile), 6 * kSecond / 10);
   cluster.attention = AttentionKernels::own;  // then all rates are those of its own kernels
@@ -217,6 +219,12 @@ TEST(Machine, SmallHeadsReachAShareOfTheAttentionRates) {
   expect_close(machine.picoseconds(tile), kSecond);
   tile.head_dim = 64;
   expect_close(machine.picoseconds(tile), 2 * kSecond);
+  tile.work = Work::attention_backward;
+  const std::int64_t same = machine.picoseconds(tile);
+  cluster.rates.attention_heads_backward = {{64, 0.25}, {128, 1}};
+  expect_close(time_of(cluster, tile), 2 * same);
+  tile.work = Work::attention_forward;
+  expect_close(time_of(cluster, tile), 2 * kSecond);
 }
 
 // Two devices share a switch of 25 GB/s. Each gets 12.5: less than 20 (h2d), more than 10 (d2h).

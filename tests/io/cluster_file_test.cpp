@@ -136,7 +136,9 @@ ClusterSpec unusual() {
   rates.devices_per_switch = 2;
   rates.host_bandwidth = rate();
   rates.attention_heads = {{64, 0.5}, {128, 1}};
+  rates.attention_heads_backward = {{128, 1}, {256, 0.6}};
   rates.own_attention_heads = {{128, 1}, {256, 0.75}};
+  rates.own_attention_heads_backward = {{128, 1}, {256, 0.5}};
   rates.link = rate();
   rates.network = rate();
   rates.op_seconds = {6.5e-6, 1.0 / 3e6, 1e-5};

@@ -126,10 +126,14 @@ Machine::Machine(const ClusterSpec& cluster, RateEnd which)
                                                         : matmul_),
       forward_{speed(cluster.rates.attention_forward, which),
                speed(cluster.rates.softmax_forward, which),
-               own_speed(cluster, cluster.rates.own_attention_forward, which)},
+               own_speed(cluster, cluster.rates.own_attention_forward, which),
+               by_logarithm(cluster.rates.attention_heads),
+               by_logarithm(cluster.rates.own_attention_heads)},
       backward_{speed(cluster.rates.attention_backward, which),
                 speed(cluster.rates.softmax_backward, which),
-                own_speed(cluster, cluster.rates.own_attention_backward, which)},
+                own_speed(cluster, cluster.rates.own_attention_backward, which),
+                by_logarithm(cluster.rates.heads_backward()),
+                by_logarithm(cluster.rates.own_heads_backward())},
       h2d_(host_speed(cluster.rates.h2d, cluster, which)),
       d2h_(host_speed(cluster.rates.d2h, cluster, which)),
       link_(speed(cluster.rates.link, which)),
@@ -140,8 +144,6 @@ Machine::Machine(const ClusterSpec& cluster, RateEnd which)
       remote_seconds_(fixed_time(cluster.rates.network_seconds, which)),
       matmul_shares_(by_logarithm(cluster.rates.matmul_shares)),
       attention_shares_(by_logarithm(cluster.rates.attention_shares)),
-      attention_heads_(by_logarithm(cluster.rates.attention_heads)),
-      own_heads_(by_logarithm(cluster.rates.own_attention_heads)),
       network_shares_(by_logarithm(cluster.rates.network_shares)) {
   if (!(cluster.rates.network_seconds.typical > 0)) remote_seconds_ = peer_seconds_;
   const std::vector<std::string_view> missing = missing_rates(cluster);
@@ -213,8 +215,8 @@ double Machine::product_seconds(const Demand& demand, double arithmetic) const {
 double Machine::attention_seconds(const Demand& demand, const Tiles& tiles) const {
   const bool own = demand.own && tiles.own > 0;
   const double beside = !own && tiles.softmax > 0 ? demand.pairs / tiles.softmax : 0;
-  const double rate = own ? tiles.own * share_at(own_heads_, demand.head_dim)
-                          : tiles.rate * share_at(attention_heads_, demand.head_dim);
+  const double rate = own ? tiles.own * share_at(tiles.own_heads, demand.head_dim)
+                          : tiles.rate * share_at(tiles.heads, demand.head_dim);
   const double flops =
       own && demand.pairs > 0 ? demand.flops * (1 + demand.masked / demand.pairs) : demand.flops;
   return product_seconds(demand,

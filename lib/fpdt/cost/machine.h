@@ -46,6 +46,7 @@ class Machine {
   // The rates of attention tiles, either forward or backward.
   struct Tiles {
     double rate, softmax, own;  // own: the rate of the backend's own kernels, softmax included
+    Shares heads, own_heads;
   };
 
   [[nodiscard]] double attention_seconds(const Demand& demand, const Tiles& tiles) const;
@@ -59,7 +60,7 @@ class Machine {
   double own_network_;  // of one device
 
   double op_seconds_, peer_seconds_, remote_seconds_;
-  Shares matmul_shares_, attention_shares_, attention_heads_, own_heads_, network_shares_;
+  Shares matmul_shares_, attention_shares_, network_shares_;
   std::array<std::array<std::int64_t, 16>, 4> pace_{};
 };
 

@@ -149,7 +149,9 @@ void describe(Self& rates, Visitor& f) {
   f.sparse("softmax_backward", rates.softmax_backward);
   f.sparse("attention_shares", rates.attention_shares);
   f.sparse("attention_heads", rates.attention_heads);
+  f.sparse("attention_heads_backward", rates.attention_heads_backward);
   f.sparse("own_attention_heads", rates.own_attention_heads);
+  f.sparse("own_attention_heads_backward", rates.own_attention_heads_backward);
   f.sparse("device_bandwidth", rates.device_bandwidth);
   f.sparse("kinds", rates.kinds);
   f.sparse("h2d", rates.h2d);

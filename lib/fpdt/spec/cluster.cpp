@@ -155,6 +155,8 @@ void check_rates(Checker& check, const Rates& rates) {
   check.shares("attention_shares", rates.attention_shares);
   check.shares("attention_heads", rates.attention_heads);
   check.shares("own_attention_heads", rates.own_attention_heads);
+  check.shares("attention_heads_backward", rates.attention_heads_backward);
+  check.shares("own_attention_heads_backward", rates.own_attention_heads_backward);
   for (const KindRate& one : rates.kinds) {
     check.speed(fmt::format("kinds.{}", one.kind), one.bytes_per_second);
     if (!(one.bytes_per_second.typical > 0)) {

@@ -85,11 +85,21 @@ struct Rates {
   Rate collective_seconds;  // fixed time of a collective for each peer
   Rate network_seconds;     // the same for a peer on another node; 0: as collective_seconds
   std::vector<SizeShare> matmul_shares, attention_shares;
-  // Share of the attention rates by the size of a head, and of own_attention_*.
+  // Share of the attention rates by the size of a head, and of own_attention_*. Those of backward
+  // are the same where none are given.
   std::vector<SizeShare> attention_heads, own_attention_heads;
+  std::vector<SizeShare> attention_heads_backward, own_attention_heads_backward;
   std::vector<KindRate> kinds;
   Interference interference;
   bool operator==(const Rates&) const = default;
+
+  [[nodiscard]] const std::vector<SizeShare>& heads_backward() const {
+    return attention_heads_backward.empty() ? attention_heads : attention_heads_backward;
+  }
+  [[nodiscard]] const std::vector<SizeShare>& own_heads_backward() const {
+    return own_attention_heads_backward.empty() ? own_attention_heads
+                                                : own_attention_heads_backward;
+  }
 };
 
 // Which kernels compute attention tiles: the backend's own, or cuDNN's, which are faster, do not

@@ -104,7 +104,6 @@ class Bench {
   TileFit tiles(AttentionDirection direction);
   void own_tiles(AttentionDirection direction, Rate& rate);
   double large_head(AttentionDirection direction, AttentionKernels kernels);
-  double large_head(AttentionKernels kernels);
   Timing dense_tile(const BenchCase& one, std::string_view kind);
   Timing triangle(const BenchCase& one, std::string_view kind, std::int64_t rows);
   void company(std::string_view kind, const std::pair<Write, Write>& lanes, Rate& first,

@@ -96,13 +96,6 @@ double Bench::large_head(AttentionDirection direction, AttentionKernels kernels)
   return std::min(1.0, tile.asked.flops / rate / std::max(seconds, 1e-9));
 }
 
-// One for both passes, weighted as above.
-double Bench::large_head(AttentionKernels kernels) {
-  return (4 * large_head(AttentionDirection::forward, kernels) +
-          10 * large_head(AttentionDirection::backward, kernels)) /
-         14;
-}
-
 void Bench::measure_tiles() {
   Rates& rates = result_.rates;
   const TileFit forward = tiles(AttentionDirection::forward);
@@ -114,6 +107,7 @@ void Bench::measure_tiles() {
   // Both passes share one curve, weighted by their operations: forward 4 of 14, backward 10.
   rates.attention_shares.clear();
   rates.attention_heads.clear();  // the fit over two sizes of heads says it
+  rates.attention_heads_backward.clear();
   for (std::size_t i = 0; i < forward.shares.size(); ++i) {
     rates.attention_shares.push_back(
         {forward.shares[i].size,
@@ -122,14 +116,19 @@ void Bench::measure_tiles() {
   own_tiles(AttentionDirection::forward, rates.own_attention_forward);
   own_tiles(AttentionDirection::backward, rates.own_attention_backward);
   rates.own_attention_heads.clear();
+  rates.own_attention_heads_backward.clear();
   if (options_.attention == AttentionKernels::own) return;
   // GPUs whose backward in cuDNN takes less may have too little shared memory for our kernels, too.
   if (options_.largest_cudnn_head < extent_.large_head) return;
-  const auto shares = [&](AttentionKernels kernels) {
-    return std::vector<SizeShare>{{extent_.head_dim, 1}, {extent_.large_head, large_head(kernels)}};
+  const auto shares = [&](AttentionDirection direction, AttentionKernels kernels) {
+    return std::vector<SizeShare>{{extent_.head_dim, 1},
+                                  {extent_.large_head, large_head(direction, kernels)}};
   };
-  rates.own_attention_heads = shares(AttentionKernels::own);
-  rates.attention_heads = shares(AttentionKernels::cudnn);
+  constexpr auto kForward = AttentionDirection::forward, kBackward = AttentionDirection::backward;
+  rates.own_attention_heads = shares(kForward, AttentionKernels::own);
+  rates.own_attention_heads_backward = shares(kBackward, AttentionKernels::own);
+  rates.attention_heads = shares(kForward, AttentionKernels::cudnn);
+  rates.attention_heads_backward = shares(kBackward, AttentionKernels::cudnn);
 }
 
 }  // namespace fpdt

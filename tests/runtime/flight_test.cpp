@@ -113,6 +113,17 @@ TEST_F(Flight, IsReadAsItWasWritten) {
   EXPECT_LE(record.failure->time, record.pulse_time);
 }
 
+// A process that was stopped for long hears that its peers gave up, and ends before it pulses.
+TEST_F(Flight, KnowsTheSilenceBeforeAFailure) {
+  FlightRecorder recorder(path(), title(1));
+  recorder.pulse();
+  EXPECT_EQ(read().silence, 0);
+  recorder.fail(PeerError("rank 0 stopped"), false, flight_clock());
+  const FlightRecord record = read();
+  EXPECT_GT(record.failure->time, record.pulse_time);
+  EXPECT_GE(record.silence, record.failure->time - record.pulse_time);
+}
+
 TEST_F(Flight, KeepsTheLastCollectives) {
   FlightRecorder recorder(path(), title(1));
   for (std::uint32_t i = 0; i < 200; ++i) {

@@ -95,6 +95,16 @@ T load(T& source) {
   return std::atomic_ref<T>(source).load(std::memory_order_relaxed);
 }
 
+// A silence that ends now, without a pulse in it. Several threads may note the same one.
+void note_silence(FlightHeader& head, Time now) {
+  const Time last = load(head.pulse);
+  if (last == 0) return;
+  const std::atomic_ref<Time> longest(head.silence);
+  Time known = longest.load();
+  while (known < now - last && !longest.compare_exchange_weak(known, now - last)) {
+  }
+}
+
 FlightHeader& header(std::span<std::byte> bytes) {
   return *std::launder(reinterpret_cast<FlightHeader*>(bytes.data()));
 }
@@ -224,8 +234,7 @@ void FlightRecorder::join(std::int64_t job) noexcept { store(header(bytes_).job,
 void FlightRecorder::pulse() noexcept {
   FlightHeader& head = header(bytes_);
   const Time time = flight_clock();
-  const Time last = load(head.pulse);
-  if (last != 0) store(head.silence, std::max(load(head.silence), time - last));
+  note_silence(head, time);
   store(head.pulse, time);
 }
 
@@ -279,6 +288,8 @@ void FlightRecorder::all_done() noexcept {
 void FlightRecorder::fail(const Error& error, bool own, std::int64_t time) noexcept {
   FlightHeader& head = header(bytes_);
   if (load(head.failure) != 0) return;
+  // A process that was stopped and runs again may end before its next pulse.
+  note_silence(head, flight_clock());
   copy_text(head.text, error.what());
   store(head.failure_time, time);
   store(head.failure, (static_cast<Word>(error.code()) + 1) | (own ? kOwn : 0));

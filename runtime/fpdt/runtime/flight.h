@@ -155,7 +155,7 @@ struct FlightRecord {
   std::optional<FlightFailure> failure;
   std::vector<FlightLane> lanes;
   std::int64_t pulse_time = 0;
-  std::int64_t silence = 0;  // nanoseconds; the longest between two pulses
+  std::int64_t silence = 0;  // nanoseconds; the longest between two pulses, or pulse and failure
 
   // The last time that the process is known to have been alive.
   [[nodiscard]] std::int64_t last_time() const;

@@ -153,6 +153,18 @@ class LibraryTile : public DemandOf {
   }
 };
 
+// Its rates know of the diagonal. The edge of a window takes as long as 640 keys, or 1500 in
+// backward.
+TEST_F(LibraryTile, OfAWindowHasOneEdge) {
+  auto one = tile<AttentionForward>(kRows);
+  EXPECT_EQ(of(one).masked, 0);
+  one.window = kRows / 4;
+  EXPECT_EQ(of(one).masked, 8.0 * 640 * (kRows - kRows / 4)) << "the first queries see all before";
+  auto back = tile<AttentionBackward>(kRows);
+  back.window = kRows / 4;
+  EXPECT_EQ(of(back).masked, 8.0 * 1500 * (kRows - kRows / 4));
+}
+
 TEST_F(LibraryTile, MergesEveryPiece) {
   auto one = tile<AttentionForward>(kRows);
   one.o.operand = buffer(Dtype::f32, {kRows, 8 * 128});

@@ -158,8 +158,11 @@ TEST(Machine, TilesThatALibraryDoesNotTakeHaveTheirOwnRate) {
   cluster.rates.own_attention_backward = exactly(10e12);
   Demand tile = asks(Work::attention_forward, 30e12, 0);
   expect_close(time_of(cluster, tile), 3 * kSecond / 10);
-  tile.own = true;
   tile.pairs = 1e12;
+  tile.masked = tile.pairs / 2;
+  expect_close(time_of(cluster, tile), 75 * kSecond / 100);
+  tile.masked = 0;
+  tile.own = true;
   expect_close(time_of(cluster, tile), 15 * kSecond / 10);
   tile.masked = tile.pairs / 3;
   expect_close(time_of(cluster, tile), 2 * kSecond);

@@ -44,7 +44,7 @@ struct Demand {
   std::int32_t kind = 0;      // index of the body in kBodyNames
   double flops = 0;           // executed
   double pairs = 0;           // of an attention tile: (query, key) pairs, of every head
-  double masked = 0;          // pairs of blocks that a window cuts, which are computed beside these
+  double masked = 0;          // pairs that a window hides, whose time its kernels take beside these
   std::int64_t bytes = 0;     // of device memory, or of the transfer
   std::int64_t partial = 0;   // extra bytes of device memory, for partial results
   std::int64_t size = 0;      // see SizeShare; 0 where it does not apply

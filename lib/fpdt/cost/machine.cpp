@@ -217,10 +217,11 @@ double Machine::attention_seconds(const Demand& demand, const Tiles& tiles) cons
   const double beside = !own && tiles.softmax > 0 ? demand.pairs / tiles.softmax : 0;
   const double rate = own ? tiles.own * share_at(tiles.own_heads, demand.head_dim)
                           : tiles.rate * share_at(tiles.heads, demand.head_dim);
-  const double flops =
-      own && demand.pairs > 0 ? demand.flops * (1 + demand.masked / demand.pairs) : demand.flops;
-  return product_seconds(demand,
-                         (flops / rate + beside) / share_at(attention_shares_, demand.size));
+  // Nothing is known of the blocks of kernels whose rate is not.
+  const bool known = own || !demand.own;
+  const double all = known && demand.pairs > 0 ? 1 + demand.masked / demand.pairs : 1;
+  return product_seconds(
+      demand, all * (demand.flops / rate + beside) / share_at(attention_shares_, demand.size));
 }
 
 // Ranks are numbered node by node, so `here` ranks of a group lie on one node (the fewest on any

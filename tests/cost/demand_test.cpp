@@ -157,6 +157,7 @@ class LibraryTile : public DemandOf {
 // backward.
 TEST_F(LibraryTile, OfAWindowHasOneEdge) {
   auto one = tile<AttentionForward>(kRows);
+  one.o.operand = buffer(Dtype::f32, {kRows, 8 * 128});
   EXPECT_EQ(of(one).masked, 0);
   one.window = kRows / 4;
   EXPECT_EQ(of(one).masked, 8.0 * 640 * (kRows - kRows / 4)) << "the first queries see all before";

@@ -1,5 +1,6 @@
 // The arena of every lowering fits its prediction, also where the gradients of whole tensors
 // outweigh everything else: models of few layers on a few tokens.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -79,6 +80,22 @@ TEST(Arena, IsAtMostPredictedWithManyChunks) {
     expect_arena_fits(one, seed);
   }
   EXPECT_GT(sound, 300);
+}
+
+// In more slices of experts than a thumbnail has.
+TEST(Arena, IsAtMostPredictedInSlices) {
+  std::int64_t sound = 0;
+  for (std::uint32_t seed = 0; seed < 400; ++seed) {
+    DrawnStep one = many_chunks(seed);
+    one.problem.model.experts = 8;
+    one.problem.model.active_experts = 2;
+    one.strategy.tiles.expert_slices = seed % 2 == 0 ? 4 : 8;
+    one.strategy.zero = std::max<std::int64_t>(one.strategy.zero, 2);
+    if (!check(one.problem, one.strategy).empty()) continue;
+    ++sound;
+    expect_arena_fits(one, seed);
+  }
+  EXPECT_GT(sound, 60);
 }
 
 }  // namespace

@@ -138,6 +138,17 @@ std::vector<Given> given(const Problem& problem, const Strategy& strategy, const
   return all;
 }
 
+// Tiles of the feed-forward in a layer, of one rank's rows.
+std::int64_t tiles_of_layer(const Problem& problem, const Strategy& strategy) {
+  const Geometry shape = geometry(problem, strategy);
+  const std::int64_t rows = strategy.tiles.ffn_rows, most = shape.product_rows(0);
+  std::int64_t tiles = 0;
+  for (std::int64_t i = 0; i < shape.extents; ++i) {
+    tiles += div_ceil(shape.extent_product_rows(i), rows > 0 ? std::min(rows, most) : most);
+  }
+  return tiles;
+}
+
 // Pieces of parameters, gradients and scalars that one rank gives to others in a step.
 Traffic shared(const Problem& problem, const Strategy& strategy, std::int64_t element) {
   const ModelSpec& model = problem.model;
@@ -150,11 +161,12 @@ Traffic shared(const Problem& problem, const Strategy& strategy, std::int64_t el
   for (const Level& level : all_ranks(problem, strategy, 1)) {
     sent += to_group(level.size, level.stride, 2 * 4);  // loss, norm
   }
-  const auto give = [&](const Given& one, std::int64_t count, std::int64_t gathered) {
+  const auto give = [&](const Given& one, std::int64_t count, std::int64_t gathered,
+                        std::int64_t tiles = 1) {
     const std::size_t all = one.levels.size();
     const std::size_t near = lenders(problem, strategy, one.levels);
     const std::int64_t sums = strategy.zero <= 1 ? 1 : strategy.micro_batches;
-    sent += many(sums * count, passed(to_group, one, 4, 0, all));
+    sent += many(tiles * sums * count, passed(to_group, one, 4, 0, all));
     sent += many(strategy.micro_batches * gathered, passed(to_group, one, element, 0, near));
     if (strategy.zero > 0) sent += many(count, passed(to_group, one, element, near, all));
     if (strategy.zero == 0) sent += many(count, passed(to_group, one, 4, 0, all));
@@ -162,9 +174,22 @@ Traffic shared(const Problem& problem, const Strategy& strategy, std::int64_t el
   for (const TensorSpec& whole : global_tensors(model)) {
     for (const Given& one : given(problem, strategy, whole, whole)) give(one, 1, 1);
   }
+  const std::int64_t slices = strategy.tiles.expert_slices;
+  const std::int64_t forward = layers + Passages(problem, strategy).reruns;
   for (std::size_t i = 0; i < layer.size(); ++i) {
-    for (const Given& one : given(problem, strategy, layer[i], parts[i])) {
-      give(one, layers, gathers);
+    const bool up = layer[i].name == "up.weight";
+    for (Given& one : given(problem, strategy, layer[i], parts[i])) {
+      if (slices == 1 || !(up || layer[i].name == "down.weight")) {
+        give(one, layers, gathers);
+        continue;
+      }
+      // Each tile gathers every slice: in backward those of up for the product that is made again,
+      // and for the gradient of rows.
+      const std::int64_t tiles = tiles_of_layer(problem, strategy);
+      one.elements = div_exact(one.elements, slices);
+      for (std::int64_t slice = 0; slice < slices; ++slice) {
+        give(one, layers, tiles * (forward + (up ? 2 : 1) * layers), tiles);
+      }
     }
   }
   return sent;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <set>
 #include <type_traits>
 #include <unordered_map>
@@ -42,7 +43,7 @@ std::string without_class(const std::string& block) {
 
 using Ids = std::vector<std::size_t>;
 
-// A small step, and the number among the declared buffers that each of its buffers has.
+// A small step, and the number among its declared buffers that each of its buffers has.
 struct Step {
   explicit Step(const Thumbnail& small)
       : schedule(lower_without_states(small.problem, small.strategy, small.library)) {
@@ -58,6 +59,23 @@ struct Step {
   std::size_t declared = 0;
   Ids id_of;
 };
+
+// The number among those of a thumbnail that each of the buffers of the whole step has. Both are
+// declared in the same order.
+Ids stand_ins(const std::vector<Buffer>& buffers, const Thumbnail& small, std::size_t declared) {
+  Ids ids(buffers.size());
+  if (ids.size() == declared) {
+    std::iota(ids.begin(), ids.end(), 0);
+    return ids;
+  }
+  std::unordered_map<std::string, std::size_t> id_of_name;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::string name = stand_in(buffers[i].name, small);
+    ids[i] = id_of_name.try_emplace(name, id_of_name.size()).first->second;
+  }
+  FPDT_ASSERT(id_of_name.size() == declared);
+  return ids;
+}
 
 // Which of the declared buffers belong together.
 struct Members {
@@ -166,11 +184,15 @@ Prediction predicted(const Problem& problem, const Strategy& strategy) {
   const Thumbnail small = thumbnail(problem, strategy);
   const Members& members = members_of(small);
   const std::vector<Buffer> buffers = declared_buffers(problem, strategy, small.library);
-  FPDT_ASSERT(buffers.size() == members.declared);
   using Sums = std::array<Bytes, 3>;  // by MemorySpace
-  const auto add = [&](const Ids& ids, Sums& sums) {
-    for (const std::size_t id : ids) {
-      sums[static_cast<std::size_t>(buffers[id].space)] += buffers[id].bytes();
+  std::vector<Sums> bytes(members.declared);
+  const Ids ids = stand_ins(buffers, small, members.declared);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    bytes[ids[i]][static_cast<std::size_t>(buffers[i].space)] += buffers[i].bytes();
+  }
+  const auto add = [&](const Ids& some, Sums& sums) {
+    for (const std::size_t id : some) {
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += bytes[id][i];
     }
   };
   Sums always{};
@@ -183,7 +205,7 @@ Prediction predicted(const Problem& problem, const Strategy& strategy) {
     if (device_peak == nullptr || sums[0] > peak[0]) device_peak = &window.blocks;
     for (std::size_t i = 0; i < sums.size(); ++i) peak[i] = std::max(peak[i], sums[i]);
   }
-  for (Bytes& bytes : peak) bytes.value = round_up(bytes.value, kPageBytes);
+  for (Bytes& one : peak) one.value = round_up(one.value, kPageBytes);
   return {peak[0], peak[1], peak[2], *device_peak};
 }
 
@@ -193,11 +215,15 @@ BlockBytes block_bytes(const Problem& problem, const Strategy& strategy) {
   const Thumbnail small = thumbnail(problem, strategy);
   const std::vector<Buffer> buffers = declared_buffers(problem, strategy, small.library);
   const Step step(small);
+  std::vector<std::vector<const Buffer*>> stood_for(step.declared);
+  const Ids ids = stand_ins(buffers, small, step.declared);
+  for (std::size_t i = 0; i < ids.size(); ++i) stood_for[ids[i]].push_back(&buffers[i]);
   BlockBytes bytes;
   for (const Block& block : step.schedule.blocks) {
     for_each_buffer(block, [&](BufferIndex number) {
-      const Buffer& buffer = buffers[step.id_of[index(number)]];
-      bytes[{block.name, buffer.space, buffer.category}] += buffer.bytes();
+      for (const Buffer* const buffer : stood_for[step.id_of[index(number)]]) {
+        bytes[{block.name, buffer->space, buffer->category}] += buffer->bytes();
+      }
     });
   }
   return bytes;

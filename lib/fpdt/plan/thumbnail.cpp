@@ -2,6 +2,9 @@
 #include "fpdt/plan/thumbnail.h"
 
 #include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
 
 #include "fpdt/base/math.h"
 #include "fpdt/plan/fit.h"
@@ -17,13 +20,14 @@ constexpr std::int64_t kAlike = 3;  // layers and hops that are alike
 constexpr MostAlike kLayers{.in_segment = 3, .segments = 2, .alone = kAlike};
 constexpr std::int64_t kChunks = 4;    // three on the host and one on the device
 constexpr std::int64_t kHosted = 3;    // chunks on the host
-constexpr std::int64_t kRepeated = 4;  // more, where the first are repeated: one may be kept
+constexpr std::int64_t kRepeated = 3;  // chunks whose attention is repeated
 constexpr std::int64_t kRows = 2;      // of a chunk on one rank: a tile each
+constexpr std::int64_t kSlices = 2;    // of experts
 
-// The fraction of `few` parts on the device: that of all if there are as many, else all, none, the
-// last, or some of the first `repeated` as well.
+// The fraction of `few` parts on the device: all, none, the last, or some of the first `repeated`
+// as well. Where more are on the host, no less is alive.
 double shortened(const Geometry::Parts& parts, std::int64_t few, std::int64_t repeated) {
-  if (parts.all == few || parts.kept == 0) return fraction_of(parts.kept, parts.all);
+  if (parts.kept == 0) return 0;
   if (parts.kept == parts.all) return 1;
   const std::int64_t hosted = parts.all - parts.kept;
   return fraction_of(hosted < repeated ? few - std::min(hosted, kHosted) : 1, few);
@@ -54,14 +58,33 @@ void tell_apart(const Strategy& strategy, Strategy& few) {
   }
 }
 
+// Chunks before those that are all stored: none, or repeated ones, with one more where some of them
+// are on the device.
+std::int64_t repeated_chunks(const Geometry& shape, const Strategy& strategy) {
+  std::int64_t most = 0;
+  for (const LayerClass& one : strategy.layer_classes) {
+    const std::int64_t repeated = one.repeated(0);
+    if (repeated == 0) continue;
+    most = std::max(most, kRepeated);
+    for (std::size_t k = 0; k < kTensorClasses; ++k) {
+      const auto tensor = static_cast<TensorClass>(k);
+      const Geometry::Parts parts = shape.parts(one, tensor);
+      const std::int64_t hosted = parts.all - parts.kept;
+      if (!is_output(tensor) && 0 < hosted && hosted < repeated) return kRepeated + 1;
+    }
+  }
+  return most;
+}
+
 // Repeated chunks, stored ones, and what is kept of each tensor. Few chunks of either need nothing
 // that more do not.
-void shorten_chunks(const Geometry& shape, const Geometry& few, Strategy& strategy) {
+void shorten_chunks(const Geometry& shape, const Geometry& few, Strategy& strategy,
+                    std::int64_t repeated) {
   for (LayerClass& one : strategy.layer_classes) {
     LayerClass whole = one;
     std::int64_t& first = one.first_stored_chunk;
     if (few.chunks < shape.chunks && first > 0) {
-      first = first == shape.chunks ? few.chunks : kRepeated;
+      first = first == shape.chunks ? few.chunks : repeated;
     }
     for (std::size_t k = 0; k < kTensorClasses; ++k) {
       const auto tensor = static_cast<TensorClass>(k);
@@ -77,6 +100,7 @@ void shorten_tiles(const Geometry& shape, const ModelSpec& model, Tiles& tiles) 
   tiles.loss_rows = tiles.loss_rows > 0 && tiles.loss_rows < shape.local_rows(0) ? 1 : 0;
   const bool words = tiles.loss_vocabulary > 0 && tiles.loss_vocabulary < model.vocabulary;
   tiles.loss_vocabulary = words ? div_ceil(model.vocabulary, kRows) : 0;
+  if (tiles.expert_slices % kSlices == 0) tiles.expert_slices = kSlices;
 }
 
 // The tile with which the longest tensor has two tiles.
@@ -117,9 +141,8 @@ void shape_nodes(const Problem& problem, std::int64_t ranks, Strategy& few, Clus
 
 Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
-  const bool repeats = std::any_of(strategy.layer_classes.begin(), strategy.layer_classes.end(),
-                                   [](const LayerClass& one) { return one.repeated(0) > 0; });
-  const std::int64_t chunks = std::min(shape.chunks, repeats ? kRepeated + kChunks : kChunks);
+  const std::int64_t repeated = repeated_chunks(shape, strategy);
+  const std::int64_t chunks = std::min(shape.chunks, repeated + kChunks);
   Thumbnail made{{}, strategy, library_tiles(problem, strategy)};
   for (LibraryTiles& of_kind : made.library) of_kind.chunks = std::min(of_kind.chunks, chunks);
   made.problem.model = problem.model;
@@ -135,7 +158,7 @@ Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   shape_nodes(problem, ranks, few, made.problem.cluster);
   few.tiles.chunk_tokens = ranks * kRows;
   made.problem.seq_len = chunks * few.tiles.chunk_tokens;
-  shorten_chunks(shape, geometry(made.problem, few), few);
+  shorten_chunks(shape, geometry(made.problem, few), few, repeated);
   tell_apart(strategy, few);
   shorten_tiles(shape, problem.model, few.tiles);
   // As many chunks before its own are seen as in the whole.
@@ -148,6 +171,19 @@ Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   few.copies.optimizer_tile =
       few.offloads_states() ? optimizer_tile(made.problem, few) : Copies{}.optimizer_tile;
   return made;
+}
+
+std::string stand_in(std::string_view buffer, const Thumbnail& small) {
+  constexpr std::string_view kMatrices = ".weight.", kDigits = "0123456789";
+  std::string name(buffer);
+  const std::size_t matrices = name.find(kMatrices);
+  if (matrices == name.npos) return name;
+  const std::size_t begin = matrices + kMatrices.size();
+  const std::size_t digits = std::min(name.find_first_not_of(kDigits, begin), name.size()) - begin;
+  std::int64_t slice = 0;
+  std::from_chars(&name[begin], &name[begin + digits], slice);
+  const std::int64_t last = small.strategy.tiles.expert_slices - 1;
+  return slice > last ? name.replace(begin, digits, fmt::format("{}", last)) : name;
 }
 
 }  // namespace fpdt

@@ -6,10 +6,13 @@
 //
 // Kept: up to four chunks as they are; of more, three that a tensor may have on the host and the
 // last, which is on the device if any is; and up to four more whose attention is repeated. Two
-// tiles of rows, words and states; three layers of a class, alone or in a segment, and two segments
-// that are alike; three hops of a ring; two micro-batches. Prefetches are at most two ahead: in a
-// longer ring, fewer chunks come back from the host.
+// tiles of rows, words and states; two slices of experts; three layers of a class, alone or in a
+// segment, and two segments that are alike; three hops of a ring; two micro-batches. Prefetches are
+// at most two ahead: in a longer ring, fewer chunks come back from the host.
 #pragma once
+
+#include <string>
+#include <string_view>
 
 #include "fpdt/spec/attention_kernels.h"
 #include "fpdt/spec/strategy.h"
@@ -25,5 +28,9 @@ struct Thumbnail {
 };
 
 Thumbnail thumbnail(const Problem& problem, const Strategy& strategy);
+
+// The name of the buffer of a thumbnail that is used as one of the whole step is. Those of a slice
+// of experts that the thumbnail does not have are used as those of its last slice are.
+std::string stand_in(std::string_view buffer, const Thumbnail& small);
 
 }  // namespace fpdt

@@ -56,10 +56,6 @@ void Builder::advance(BufferIndex buffer, std::int64_t versions) {
   begun_[index(buffer)] = std::max(begun_[index(buffer)], versions);
 }
 
-void Builder::emit(std::string name, LaneKind lane, Body body) {
-  schedule.blocks.back().ops.push_back({std::move(name), Lane{lane, 0}, std::move(body), {}});
-}
-
 void Builder::call(std::vector<Call>& calls, std::string_view block, std::int64_t layer,
                    std::int64_t micro_batch, const LayerPlace& at) const {
   for (std::size_t i = 0; i < schedule.blocks.size(); ++i) {

@@ -59,7 +59,12 @@ class Builder {
     std::vector<Op>& all = schedule.blocks.back().ops;
     all.reserve(all.size() + static_cast<std::size_t>(ops));
   }
-  void emit(std::string name, LaneKind lane, Body body);
+  // Makes the op where it stays: it is large, and a search makes millions of them.
+  template <class Kind>
+  void emit(std::string name, LaneKind lane, Kind&& body) {
+    schedule.blocks.back().ops.emplace_back(std::move(name), Lane{lane, 0},
+                                            std::forward<Kind>(body));
+  }
 
   // Appends a call of the named block.
   void call(std::vector<Call>& calls, std::string_view block, std::int64_t layer = 0,

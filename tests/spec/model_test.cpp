@@ -203,6 +203,7 @@ TEST(Model, RefusesPatternsThatMeanNothing) {
   expect([](ModelSpec& model) { model.pattern = {0}; }, "no layer is of kind \"full\"");
   expect([](ModelSpec& model) { model.kinds[1].name = "window"; }, "found \"window\"");
   expect([](ModelSpec& model) { model.kinds[1].name = "F F"; }, "found \"F F\"");
+  expect([](ModelSpec& model) { model.kinds[1].name = "0"; }, "beginning with a letter");
   expect([](ModelSpec& model) { model.kinds[0].window = -1; }, "window: expected 0 to 2^31 - 1");
   expect([](ModelSpec& model) { model.kinds[1].rotary.theta = 0; }, "full.rotary: expected theta");
   expect([](ModelSpec& model) { model.kinds.clear(); }, "kinds: expected 1 to 8, found 0");

@@ -94,8 +94,8 @@ void check_rotary(const ModelSpec& model, const LayerKind& kind, std::vector<std
 // Names appear in the names of blocks.
 bool is_name(std::string_view name) {
   constexpr std::size_t kLongest = 32;
-  return !name.empty() && name.size() <= kLongest &&
-         std::all_of(name.begin(), name.end(), [](char c) {
+  const bool begins = !name.empty() && name.front() >= 'a' && name.front() <= 'z';
+  return begins && name.size() <= kLongest && std::all_of(name.begin(), name.end(), [](char c) {
            return c == '_' || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
          });
 }
@@ -120,8 +120,8 @@ bool check_pattern(const ModelSpec& model, std::vector<std::string>& wrong) {
                                      [&](const LayerKind& other) { return other.name == name; });
     if (kinds > 1 && (!is_name(name) || named > 1)) {
       wrong.push_back(
-          fmt::format("kinds: expected names of lowercase letters, digits and _, each "
-                      "once, found \"{}\"",
+          fmt::format("kinds: expected names of lowercase letters, digits and _, beginning with "
+                      "a letter, each once, found \"{}\"",
                       name));
     }
     const auto has = [k](const std::vector<std::int64_t>& list) {

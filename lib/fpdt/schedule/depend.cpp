@@ -164,11 +164,19 @@ std::vector<std::size_t> window(const std::vector<Call>& calls) {
   keep_successions(calls, segments);
   micro_batches = thinned(std::move(micro_batches));
   for (auto& [segment, of_segment] : layers) of_segment = thinned(std::move(of_segment));
+  // What a layer does outside segments, such as to begin its sums, runs beside what it does inside.
+  Numbers beside;
+  for (const auto& [segment, of_segment] : layers) {
+    if (segment < 0 || segments.count(segment) > 0) {
+      beside.insert(of_segment.begin(), of_segment.end());
+    }
+  }
   std::vector<std::size_t> kept;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const Call& call = calls[i];
+    const Numbers& of_layers = within(call) < 0 ? beside : layers[within(call)];
     if (segments.count(call.segment) > 0 && micro_batches.count(call.micro_batch) > 0 &&
-        layers[within(call)].count(call.layer) > 0) {
+        of_layers.count(call.layer) > 0) {
       kept.push_back(i);
     }
   }

@@ -154,7 +154,8 @@ TEST_F(LoweredExperts, EachRowIsCountedOnce) {
   EXPECT_TRUE(codes_of(twice).count("S509"));
 }
 
-// Under every stage of ZeRO, over nodes as well: an update may gather all slices of a tensor.
+// Under every stage of ZeRO, over nodes as well: an update may gather all slices of a tensor. One,
+// two or four tiles of rows gather them, and layers that run forward again.
 TEST_F(LoweredExperts, SlicesAreSharedUnderEveryStage) {
   ModelSpec model = test::tiny_llama();
   model.experts = 8;
@@ -163,19 +164,27 @@ TEST_F(LoweredExperts, SlicesAreSharedUnderEveryStage) {
   problem.cluster.nodes = problem.cluster.devices_per_node = 2;
   Strategy strategy = test::tiny_strategy(16);
   strategy.tiles.expert_slices = 4;
+  std::int64_t sound = 0;
   for (const std::int64_t replicas : {1, 2, 4}) {
     for (const int zero : {0, 1, 2, 3}) {
       for (const ZeroGroups groups :
            {ZeroGroups::flat, ZeroGroups::hybrid, ZeroGroups::hierarchical}) {
-        strategy.mesh.replicas = replicas;
-        strategy.zero = zero;
-        strategy.zero_groups = groups;
-        if (!check(problem, strategy).empty()) continue;
-        expect_accounts(problem, strategy, true,
-                        fmt::format("{} replicas, stage {}, {}", replicas, zero, word(groups)));
+        for (const std::int64_t segment : {1, 2}) {
+          strategy.mesh.replicas = replicas;
+          strategy.zero = zero;
+          strategy.zero_groups = groups;
+          strategy.segments = {segment};
+          strategy.micro_batches = 3 - segment;
+          if (!check(problem, strategy).empty()) continue;
+          ++sound;
+          expect_accounts(problem, strategy, true,
+                          fmt::format("{} replicas, stage {}, {}, segments of {}", replicas, zero,
+                                      word(groups), segment));
+        }
       }
     }
   }
+  EXPECT_GT(sound, 12);
 }
 
 // Slices of a product: one that is left out, two that changed places, and one that begins anew.

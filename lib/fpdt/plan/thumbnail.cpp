@@ -77,19 +77,27 @@ std::int64_t repeated_chunks(const Geometry& shape, const Strategy& strategy) {
 }
 
 // Repeated chunks, stored ones, and what is kept of each tensor. Few chunks of either need nothing
-// that more do not.
+// that more do not. Classes that keep the same fraction share a home, and one may repeat more.
 void shorten_chunks(const Geometry& shape, const Geometry& few, Strategy& strategy,
                     std::int64_t repeated) {
-  for (LayerClass& one : strategy.layer_classes) {
-    LayerClass whole = one;
+  const std::vector<LayerClass> whole = strategy.layer_classes;
+  const auto most_repeated = [&](std::size_t k, double kept) {
+    std::int64_t most = 0;
+    for (const LayerClass& one : whole) {
+      if (one.keep[k] == kept) most = std::max(most, one.repeated(0));
+    }
+    return most;
+  };
+  for (std::size_t c = 0; c < whole.size(); ++c) {
+    LayerClass& one = strategy.layer_classes[c];
     std::int64_t& first = one.first_stored_chunk;
     if (few.chunks < shape.chunks && first > 0) {
       first = first == shape.chunks ? few.chunks : repeated;
     }
     for (std::size_t k = 0; k < kTensorClasses; ++k) {
       const auto tensor = static_cast<TensorClass>(k);
-      one.keep[k] = shortened(shape.parts(whole, tensor), few.parts(one, tensor).all,
-                              is_output(tensor) ? 0 : whole.repeated(0));
+      one.keep[k] = shortened(shape.parts(whole[c], tensor), few.parts(one, tensor).all,
+                              is_output(tensor) ? 0 : most_repeated(k, whole[c].keep[k]));
     }
   }
 }

@@ -4,11 +4,11 @@
 // the device, repeated, exchanged or streamed. It does not depend on how long the sequence, the
 // chunks and the tiles are. So it is found once, in the smallest step that has the same choices.
 //
-// Kept: up to four chunks as they are; of more, three that a tensor may have on the host and the
-// last, which is on the device if any is; and up to four more whose attention is repeated. Two
-// tiles of rows, words and states; two slices of experts; three layers of a class, alone or in a
-// segment, and two segments that are alike; three hops of a ring; two micro-batches. Prefetches are
-// at most two ahead: in a longer ring, fewer chunks come back from the host.
+// Kept: up to four chunks, and up to four more whose attention is repeated. Of each tensor all of
+// them are on the device, none, the last, or a few of the repeated ones as well. Two tiles of rows,
+// words and states; two slices of experts; three layers of a class, alone or in a segment, and two
+// segments that are alike; three hops of a ring; two micro-batches. Prefetches are at most two
+// ahead: in a longer ring, fewer chunks come back from the host.
 #pragma once
 
 #include <string>

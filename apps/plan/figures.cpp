@@ -139,19 +139,28 @@ Json outcome_json(const Problem& problem, const Outcome& outcome) {
 }
 
 std::string experts_text(const ExpertsTraffic& sent) {
-  const std::string crossing =
-      sent.crossing == 0
-          ? fmt::format(
-                "Each tile of rows gathers them again. If each slice met all rows in turn, {} "
-                "would "
-                "be gathered, and {} of rows pass the copy lanes",
-                format_bytes(Bytes{sent.outside.gathered}), format_bytes(Bytes{sent.outside.rows}))
-          : fmt::format("Gathering sends less once a rank has {} tokens; here it has {}",
-                        format_tokens(sent.crossing), format_tokens(sent.tokens_of_rank));
+  const auto crossing = [&]() -> std::string {
+    if (sent.crossing > 0) {
+      return fmt::format("Gathering sends less once a rank has {} tokens; here it has {}",
+                         format_tokens(sent.crossing), format_tokens(sent.tokens_of_rank));
+    }
+    const Bytes open{sent.loops.open_tiles};
+    if (open.value == 0) return "Each slice meets all rows of a chunk at once";
+    if (sent.loop == ExpertLoop::tiles) {
+      return fmt::format(
+          "Each tile of rows gathers all slices; with slices outside {} would be gathered, and "
+          "open tiles take {} more of the device",
+          format_bytes(Bytes{sent.loops.slices_outside}), format_bytes(open));
+    }
+    return fmt::format(
+        "Each slice meets all tiles of rows; with tiles outside {} would be gathered, and open "
+        "tiles take {} less of the device",
+        format_bytes(Bytes{sent.loops.tiles_outside}), format_bytes(open));
+  };
   return fmt::format(
       "gathered: {} of what is sent; tokens sent to experts on their ranks would be {} with equal "
       "load. {}",
-      format_bytes(Bytes{sent.gathered}), format_bytes(Bytes{sent.tokens}), crossing);
+      format_bytes(Bytes{sent.gathered}), format_bytes(Bytes{sent.tokens}), crossing());
 }
 
 Json experts_json(const ExpertsTraffic& sent) {
@@ -159,9 +168,11 @@ Json experts_json(const ExpertsTraffic& sent) {
               {"token_bytes", sent.tokens},
               {"tokens_per_rank", sent.tokens_of_rank},
               {"crossing_tokens_per_rank", sent.crossing}};
-  if (sent.outside.gathered > 0) {
-    object["slices_outside"] = {{"gathered_bytes", sent.outside.gathered},
-                                {"row_bytes", sent.outside.rows}};
+  if (sent.loops.open_tiles > 0) {
+    object["loops"] = {{"outer", word(sent.loop)},
+                       {"tiles_outside_bytes", sent.loops.tiles_outside},
+                       {"slices_outside_bytes", sent.loops.slices_outside},
+                       {"open_tiles_bytes", sent.loops.open_tiles}};
   }
   return object;
 }

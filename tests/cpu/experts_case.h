@@ -83,6 +83,14 @@ inline std::vector<double> logits_of(KernelCase& memory, const Layer& layer, Spr
   return memory.values(memory.put(Dtype::f32, logits));
 }
 
+// Calls f(slice) for slices of so many experts, the last one of what is left.
+template <class F>
+void each_slice(const Layer& layer, std::int64_t each, F&& f) {
+  for (std::int64_t first = 0; first < layer.experts; first += each) {
+    f(ExpertSlice{first, std::min(each, layer.experts - first)});
+  }
+}
+
 // Memory, and choices of a layer in it.
 struct ExpertsCase {
   ExpertsCase(const Layer& of, Spread spread)

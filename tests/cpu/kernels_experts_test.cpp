@@ -149,5 +149,81 @@ TEST(CombineBackwardKernel, WeighsRowsAndMultipliesThem) {
   }
 }
 
+// Ops of one slice after another do what one of all experts does, and leave the pairs of other
+// experts alone: the same bits, but for sums over the choices of a row, whose order is another.
+void check_slices(const RowsCase& s, std::int64_t each) {
+  SCOPED_TRACE(testing::Message() << s << ", slices of " << each);
+  ExpertsCase rows(s.layer, s.spread);
+  KernelCase& memory = rows.memory;
+  const std::int64_t pairs = s.layer.pairs(), count = pairs * s.width;
+  Dispatch sent;
+  rows.set(sent);
+  sent.width = s.width;
+  sent.x = memory.put_random(s.from, s.layer.rows * s.width);
+  Activation act;
+  act.rows = pairs, act.width = s.width;
+  act.x = memory.put_random(s.from, 2 * count);
+  ActivationBackward slope;
+  slope.rows = pairs, slope.width = s.width;
+  slope.x = act.x;
+  slope.dy = memory.put_random(s.from, count);
+  CombineBackward back;
+  rows.set(back);
+  back.width = s.width;
+  back.x = memory.put_random(s.from, count);
+  back.dx = slope.dy;
+  back.weights = memory.put_random(Dtype::f32, pairs);
+  back.terms = memory.put_random(Dtype::f32, s.layer.rows * s.layer.experts);
+  Combine sum;
+  rows.set(sum);
+  sum.width = s.width;
+  sum.x = back.x;
+  sum.weights = back.weights;
+  const auto run_all = [&](bool adds) {
+    sum.y.accumulate = back.dweights.accumulate = adds;
+    memory.run(sent);
+    memory.run(act);
+    memory.run(slope);
+    memory.run(back);
+    memory.run(sum);
+  };
+  const auto renew = [&] {
+    sent.y = memory.write(s.from, count);
+    act.y = memory.write(s.from, count);
+    slope.dx = memory.write(s.from, 2 * count);
+    back.weighted_x = memory.write(s.from, count);
+    back.weighted_dx = memory.write(s.from, count);
+    back.dweights = memory.write(Dtype::f32, pairs);
+    sum.y = memory.write(Dtype::f32, s.layer.rows * s.width);
+    return std::vector<Target>{sent.y,           act.y,         slope.dx, back.weighted_x,
+                               back.weighted_dx, back.dweights, sum.y};
+  };
+  const std::vector<Target> whole = renew();
+  run_all(false);
+  const std::vector<Target> sliced = renew();
+  for (auto* const op : {&act.routes, &slope.routes}) *op = sent.routes;
+  act.rows = slope.rows = s.layer.rows;
+  act.experts = slope.experts = s.layer.experts;
+  act.active = slope.active = s.layer.active;
+  each_slice(s.layer, each, [&](const ExpertSlice& slice) {
+    sent.slice = act.slice = slope.slice = back.slice = sum.slice = slice;
+    run_all(slice.first > 0);
+  });
+  for (std::size_t i = 0; i + 1 < whole.size(); ++i) {
+    EXPECT_EQ(memory.values(sliced[i]), memory.values(whole[i])) << "result " << i;
+  }
+  const auto terms = static_cast<double>(s.layer.active);
+  expect_close(memory.values(sliced.back()), memory.values(whole.back()), 2 * terms * terms * kUnit,
+               Dtype::f32);
+}
+
+TEST(ExpertSlices, AreTheWhole) {
+  for (const RowsCase& s : rows_cases()) {
+    if (s.from != s.to) continue;
+    for (const std::int64_t each : {1, 2}) check_slices(s, std::min(each, s.layer.experts));
+    if (s.layer.experts > 4) check_slices(s, s.layer.experts / 2);
+  }
+}
+
 }  // namespace
 }  // namespace fpdt

@@ -62,7 +62,7 @@ void check_grouped_matmul(const GroupedShape& s, bool transpose_b, bool accumula
 }
 
 // Slices one after the other make the same bits as all experts at once, and each leaves the pairs
-// of other experts alone: the first clears them.
+// of other experts alone.
 void check_slices(const GroupedShape& s, bool transpose_b, std::int64_t each) {
   SCOPED_TRACE(testing::Message() << s.layer << ", slices of " << each);
   ExpertsCase rows(s.layer, s.spread);
@@ -75,27 +75,37 @@ void check_slices(const GroupedShape& s, bool transpose_b, std::int64_t each) {
   gradient.n = s.n, gradient.k = s.k;
   gradient.dy = memory.put_random(s.a, s.layer.pairs() * s.n);
   gradient.x = op.a;
+  GroupedSum bias;
+  rows.set(bias);
+  bias.width = s.n;
+  bias.source = gradient.dy;
   op.out = memory.write(s.out, s.layer.pairs() * s.n);
   gradient.sum = memory.write(Dtype::f32, s.layer.experts * matrix);
+  bias.sum = memory.write(Dtype::f32, s.layer.experts * s.n);
   memory.run(op);
   memory.run(gradient);
+  memory.run(bias);
   const auto whole = memory.values(op.out), sums = memory.values(gradient.sum);
+  const auto biases = memory.values(bias.sum);
   op.out = memory.write(s.out, s.layer.pairs() * s.n);
-  std::vector<double> sliced;
-  for (std::int64_t first = 0; first < s.layer.experts; first += each) {
-    op.slice = gradient.slice = {first, std::min(each, s.layer.experts - first)};
-    const std::int64_t elements = op.slice.count * matrix;
-    const auto begin = matrices.begin() + first * matrix;
-    op.b = memory.put(s.b, {begin, begin + elements});
-    op.out.accumulate = first > 0;
+  std::vector<double> sliced, sliced_biases;
+  const auto run = [&](auto& sum, std::int64_t elements, std::vector<double>& all) {
+    sum.sum = memory.write(Dtype::f32, elements);
+    memory.run(sum);
+    const auto part = memory.values(sum.sum);
+    all.insert(all.end(), part.begin(), part.end());
+  };
+  each_slice(s.layer, each, [&](const ExpertSlice& slice) {
+    op.slice = gradient.slice = bias.slice = slice;
+    const auto begin = matrices.begin() + slice.first * matrix;
+    op.b = memory.put(s.b, {begin, begin + slice.count * matrix});
     memory.run(op);
-    gradient.sum = memory.write(Dtype::f32, elements);
-    memory.run(gradient);
-    const auto part = memory.values(gradient.sum);
-    sliced.insert(sliced.end(), part.begin(), part.end());
-  }
+    run(gradient, slice.count * matrix, sliced);
+    run(bias, slice.count * s.n, sliced_biases);
+  });
   EXPECT_EQ(memory.values(op.out), whole);
   EXPECT_EQ(sliced, sums);
+  EXPECT_EQ(sliced_biases, biases);
 }
 
 void check_grouped_gradient(const GroupedShape& s, bool accumulate) {

@@ -59,6 +59,10 @@ class KeyRows {
   void integers(std::string_view key, const std::vector<std::int64_t>& values) {
     row(key, "integer or list of integers", fmt::format("{}", fmt::join(values, ", ")));
   }
+  void sparse_word(std::string_view key, std::uint8_t value,
+                   std::span<const std::string_view> words) {
+    word(key, value, words);
+  }
   void word(std::string_view key, std::uint8_t value, std::span<const std::string_view> words) {
     row(key, fmt::format("`{}`", fmt::join(words, "`, `")), fmt::format("`{}`", words[value]));
   }

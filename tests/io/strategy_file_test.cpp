@@ -41,7 +41,7 @@ Strategy unusual() {
   strategy.key_gradients = Storage::bf16;
   strategy.keep = {0.25, 0.5, 0};
   strategy.segments = {4, 2};
-  strategy.tiles = {5000, 64, 32, 100, 2, BackwardOrder::q_outer, true, true};
+  strategy.tiles = {5000, 64, 32, 100, 2, ExpertLoop::slices, BackwardOrder::q_outer, true, true};
   strategy.copies = {3, false, false, 12345};
   strategy.layer_classes = {first, LayerClass{0, Recompute::keep_all, 0, {}}};
   return strategy;

@@ -37,32 +37,44 @@ TEST(ExpertsTraffic, IsThatOfItsTensors) {
   }
 }
 
-// Each tile gathers up and down in forward, up twice and down once in backward, and sums both.
-TEST(ExpertsTraffic, OfSlicesIsThatOfEachTile) {
+// Each tile gathers all matrices in forward and in backward, and sums their gradients; or each
+// extent does, with slices outside.
+TEST(ExpertsTraffic, OfSlicesIsThatOfTheOuterLoop) {
   ModelSpec model = test::tiny_llama();
   model.experts = 4;
   model.active_experts = 2;
-  const std::int64_t ranks = 2, up = 4 * model.up_width(), down = 4 * model.feed_forward;
+  const std::int64_t ranks = 2, matrices = 4 * (model.up_width() + model.feed_forward);
   for (const std::int64_t slices : {2, 4}) {
     Strategy strategy = test::tiny_strategy(8);
     strategy.zero = 3;
     strategy.tiles.ffn_rows = 2;
     strategy.tiles.expert_slices = slices;
     const Problem problem = test::tiny_problem(model, ranks, 32);
-    const ExpertsTraffic found = traffic_of(problem, strategy);
     const std::int64_t element = strategy.storage == Storage::f32 ? 4 : 2;
-    const std::int64_t tiles = 32 / ranks / 2 * model.layers;
-    const std::int64_t widths = element * (3 * up + 2 * down) + 4 * (up + down);
-    EXPECT_EQ(found.gathered, tiles * widths * model.hidden / ranks);
-    EXPECT_EQ(found.crossing, 0) << "both grow with the tokens";
-    // A slice that meets all rows is gathered as all experts are without slices.
-    Strategy whole = strategy;
-    whole.tiles.expert_slices = 1;
-    EXPECT_EQ(found.outside.gathered, traffic_of(problem, whole).gathered);
-    EXPECT_EQ(traffic_of(problem, whole).outside.gathered, 0);
-    // Forward reads the input and adds to the output, backward reads twice and adds; 16 tokens.
-    const std::int64_t rows = 16 * model.hidden * element * model.layers;
-    EXPECT_EQ(found.outside.rows, rows * (slices * (1 + 2 + 2 + 2) - 2));
+    const std::int64_t once = (2 * element + 4) * matrices * model.hidden / ranks * model.layers;
+    const std::int64_t rows = 32 / ranks;
+    for (const Extent extent : {Extent::chunk, Extent::whole}) {
+      strategy.extent = extent;
+      const std::int64_t extents = extent == Extent::whole ? 1 : rows / 4;
+      for (const ExpertLoop loop : {ExpertLoop::tiles, ExpertLoop::slices}) {
+        strategy.tiles.expert_loop = loop;
+        const ExpertsTraffic found = traffic_of(problem, strategy);
+        EXPECT_EQ(found.loop, loop);
+        EXPECT_EQ(found.crossing, 0) << "both grow with the tokens";
+        EXPECT_EQ(found.loops.tiles_outside, rows / 2 * once);
+        EXPECT_EQ(found.loops.slices_outside, extents * once);
+        EXPECT_EQ(found.gathered, loop == ExpertLoop::tiles ? found.loops.tiles_outside
+                                                            : found.loops.slices_outside);
+        // Of each tile but one: logits, routes, weights with their gradient, and f32 sums of rows.
+        const std::int64_t row = 4 + 2 * 2 + 2 * 2 + model.hidden, ends = 4;
+        EXPECT_GE(found.loops.open_tiles, (rows / extents / 2 - 1) * 4 * (2 * row + ends));
+      }
+    }
+    // One tile has all rows.
+    strategy.tiles.ffn_rows = 0;
+    strategy.extent = Extent::chunk;
+    strategy.tiles.expert_loop = ExpertLoop::tiles;
+    EXPECT_EQ(traffic_of(problem, strategy).loops.open_tiles, 0);
   }
 }
 

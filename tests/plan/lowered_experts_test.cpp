@@ -187,7 +187,8 @@ TEST_F(LoweredExperts, SlicesAreSharedUnderEveryStage) {
   EXPECT_GT(sound, 12);
 }
 
-// Slices of a product: one that is left out, two that changed places, and one that begins anew.
+// What is made in slices: with another slice than its pairs, one that is left out, two that changed
+// places, and one that begins anew.
 TEST_F(LoweredExperts, SlicesAreMadeOnceInOrder) {
   ModelSpec model = test::tiny_llama();
   model.experts = 4;
@@ -197,36 +198,47 @@ TEST_F(LoweredExperts, SlicesAreMadeOnceInOrder) {
   strategy.tiles.expert_slices = 4;
   whole = lower(test::tiny_problem(model, 2, 16), strategy).schedule.schedule();
   EXPECT_EQ(codes_of(whole), Codes{});
-  const auto second = [](const GroupedMatmul& op) { return op.slice.first == 1; };
-  const auto damaged = [&](const char* block, const auto& change) {
+  // The codes that a change of the second slice of an op brings.
+  const auto damaged = [&](const char* block, auto of, const auto& change) {
     Schedule schedule = whole;
     std::vector<Op>& ops = ops_of(schedule, block);
     const auto found = std::find_if(ops.begin(), ops.end(), [&](const Op& op) {
-      const auto* const product = std::get_if<GroupedMatmul>(&op.body);
-      return product != nullptr && second(*product);
+      const auto* const body = std::get_if<decltype(of)>(&op.body);
+      return body != nullptr && body->slice.first == 1;
     });
-    change(ops, found);
+    change(ops, found, std::get<decltype(of)>(found->body));
     for (Block& one : schedule.blocks) {
       for (Op& op : one.ops) op.after.clear();
     }
     depend(schedule);
     return codes_of(schedule);
   };
+  const auto left_out = [](auto& ops, auto found, auto&) { ops.erase(found); };
+  const auto of_another = [](auto&, auto, auto& op) { op.slice.first = 2; };
   for (const char* const block : {"forward", "backward"}) {
-    EXPECT_TRUE(damaged(block, [](auto& ops, auto found) { ops.erase(found); }).count("S510"));
-    EXPECT_TRUE(damaged(block, [](auto&, auto found) {
-                  std::get<GroupedMatmul>(found->body).out.accumulate = false;
+    EXPECT_TRUE(damaged(block, Dispatch{}, of_another).count("S510"));
+    EXPECT_TRUE(damaged(block, GroupedMatmul{}, of_another).count("S510"));
+    EXPECT_TRUE(damaged(block, Activation{}, of_another).count("S510"));
+    EXPECT_TRUE(damaged(block, Combine{}, of_another).count("S510"));
+    EXPECT_TRUE(damaged(block, Combine{}, left_out).count("S510"));
+    EXPECT_TRUE(damaged(block, Combine{}, [](auto&, auto, auto& op) {
+                  op.y.accumulate = false;
                 }).count("S510"));
-    EXPECT_TRUE(damaged(block, [](auto&, auto found) {
-                  std::get<GroupedMatmul>(found->body).slice.first = 2;
+    EXPECT_TRUE(damaged(block, GroupedMatmul{}, [](auto&, auto, auto& op) {
+                  op.out.accumulate = true;
                 }).count("S510"));
+    EXPECT_TRUE(
+        damaged(block, Activation{}, [](auto&, auto, auto& op) { op.slice = {}; }).count("S205"));
   }
+  EXPECT_TRUE(damaged("backward", CombineBackward{}, left_out).count("S510"));
+  EXPECT_TRUE(damaged("backward", CombineBackward{}, of_another).count("S510"));
+  EXPECT_TRUE(damaged("backward", ActivationBackward{}, of_another).count("S510"));
+  EXPECT_TRUE(damaged("backward", GroupedGradient{}, of_another).count("S510"));
   // Sums of slices receive the rows of all tiles.
   EXPECT_TRUE(
       after<GroupedGradient>([](GroupedGradient& op) { op.local_first += 1; }).count("S505"));
   EXPECT_TRUE(
-      after<GroupedGradient>([](GroupedGradient& op) { op.slice.count = 5; }).count("S205") +
-      after<GroupedGradient>([](GroupedGradient& op) { op.slice.count = 5; }).count("S202"));
+      after<GroupedGradient>([](GroupedGradient& op) { op.slice.count = 5; }).count("S205"));
 }
 
 // Tiles of 2 rows: what a tile has is not what its neighbour has.

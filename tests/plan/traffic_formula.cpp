@@ -177,18 +177,16 @@ Traffic shared(const Problem& problem, const Strategy& strategy, std::int64_t el
   const std::int64_t slices = strategy.tiles.expert_slices;
   const std::int64_t forward = layers + Passages(problem, strategy).reruns;
   for (std::size_t i = 0; i < layer.size(); ++i) {
-    const bool up = layer[i].name == "up.weight";
     for (Given& one : given(problem, strategy, layer[i], parts[i])) {
-      if (slices == 1 || !(up || layer[i].name == "down.weight")) {
+      if (slices == 1 || (layer[i].name != "up.weight" && layer[i].name != "down.weight")) {
         give(one, layers, gathers);
         continue;
       }
-      // Each tile gathers every slice: in backward those of up for the product that is made again,
-      // and for the gradient of rows.
+      // Each tile gathers every slice, in forward and in backward.
       const std::int64_t tiles = tiles_of_layer(problem, strategy);
       one.elements = div_exact(one.elements, slices);
       for (std::int64_t slice = 0; slice < slices; ++slice) {
-        give(one, layers, tiles * (forward + (up ? 2 : 1) * layers), tiles);
+        give(one, layers, tiles * (forward + layers), tiles);
       }
     }
   }

@@ -40,6 +40,8 @@ void add_likenesses(const Grid& grid, Case& one) {
   if (sums && (active + grid.ring) % 2 == 0) {
     strategy.tiles.expert_slices = experts < 8 ? experts : 4;
     strategy.keep = kStateHomes[static_cast<std::size_t>(experts + strategy.micro_batches) % 4];
+    const bool outside = (strategy.copies.prefetch_depth + strategy.micro_batches) % 2 == 0;
+    if (outside) strategy.tiles.expert_loop = ExpertLoop::slices;
   }
   const std::int64_t dense = (experts + grid.ranks + strategy.zero) % 4;
   if (dense == 1 || dense == 2) {

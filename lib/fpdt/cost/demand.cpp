@@ -91,6 +91,20 @@ class Rules {
   template <class T>
   requires(kBoundByMemory<T>) void fill(Demand& asked, const T& op) const {
     asked.bytes = all_bytes(op);
+    if constexpr (requires { ExpertSlice{op.slice}; }) {
+      if (op.slice.count > 0) asked.bytes = of_slice(op, asked.bytes);
+    }
+  }
+
+  // The share of a slice, whose experts serve as many pairs as others. A sum over choices, and the
+  // integers of the router, have all rows.
+  template <class T>
+  [[nodiscard]] std::int64_t of_slice(const T& op, std::int64_t bytes_of_all) const {
+    std::int64_t whole = bytes(op.routes);
+    if constexpr (std::is_same_v<T, Combine>) {
+      whole += (op.y.accumulate ? 2 : 1) * bytes(op.y.operand);
+    }
+    return whole + div_ceil(mul(bytes_of_all - whole, op.slice.count), op.experts);
   }
 
   void fill(Demand& asked, const NormColumns& op) const {
@@ -138,10 +152,6 @@ class Rules {
     asked.bytes = bytes(op.a, mul(pairs, op.k)) + bytes(op.b, mul(experts, mul(op.n, op.k))) +
                   bytes(op.bias, mul(experts, op.n));
     (op.out.accumulate ? asked.partial : asked.bytes) += bytes(op.out, mul(pairs, op.n));
-    // The first slice clears the pairs of the others.
-    if (op.slice.count > 0 && !op.out.accumulate) {
-      asked.bytes += bytes(op.out, mul(mul(op.rows, op.active), op.n));
-    }
   }
   void fill(Demand& asked, const GroupedGradient& op) const {
     grouped(asked, op);

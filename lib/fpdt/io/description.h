@@ -232,7 +232,10 @@ void describe_member(const Choice& choice, std::string_view key, const Member& m
     }
   }
   if (const auto* flag = std::get_if<bool*>(&member)) f.optional(key, **flag);
-  if (const auto* word = std::get_if<Word>(&member)) f.word(key, *word->value, word->words);
+  if (const auto* word = std::get_if<Word>(&member)) {
+    if (choice.form == Form::sparse) return f.sparse_word(key, *word->value, word->words);
+    f.word(key, *word->value, word->words);
+  }
   if (const auto* list = std::get_if<std::vector<std::int64_t>*>(&member)) f.integers(key, **list);
   if (const auto* keep = std::get_if<Fractions>(&member)) {
     f.fractions(key, keep->values, keep->names, keep->usual);

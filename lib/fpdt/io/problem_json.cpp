@@ -73,6 +73,10 @@ class JsonPrinter {
   void group(std::string_view key, const T& value) {
     entry(key, object_of(value));
   }
+  void sparse_word(std::string_view key, std::uint8_t value,
+                   std::span<const std::string_view> words) {
+    if (value != 0) word(key, value, words);
+  }
   void word(std::string_view key, std::uint8_t value, std::span<const std::string_view> words) {
     entry(key, fmt::format("\"{}\"", words[value]));
   }

@@ -150,6 +150,11 @@ class Fields {
     const Node* node = find(key);
     if (node != nullptr) read_word(*node, key, value, words);
   }
+  // The same; printers omit the first one.
+  void sparse_word(std::string_view key, std::uint8_t& value,
+                   std::span<const std::string_view> words) {
+    word(key, value, words);
+  }
   // A nested map with its own description.
   template <class T>
   void group(std::string_view key, T& value) {

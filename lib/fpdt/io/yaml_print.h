@@ -75,6 +75,10 @@ class YamlPrinter {
     describe(value, nested);
     text += nested.text;
   }
+  void sparse_word(std::string_view key, std::uint8_t value,
+                   std::span<const std::string_view> words) {
+    if (value != 0) word(key, value, words);
+  }
   void word(std::string_view key, std::uint8_t value, std::span<const std::string_view> words) {
     line(key, std::string(words[value]));
   }

@@ -155,6 +155,7 @@ struct HashOfAsked {
     mix(strategy.tiles.ffn_rows);
     mix(strategy.tiles.loss_rows);
     mix(strategy.tiles.backward_order);
+    mix(strategy.tiles.expert_loop);
     mix(strategy.tiles.long_tiles);
     for (const LayerClass& one : strategy.layer_classes) {
       mix(one.layers);

@@ -3,10 +3,12 @@
 
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/plan/lowering/lower_ops.h"
 #include "fpdt/schedule/traffic.h"
+#include "fpdt/spec/choices.h"
 
 namespace fpdt {
 namespace {
@@ -21,6 +23,19 @@ bool is_of_experts(std::string_view name) {
     return rest.empty() || rest.find_first_not_of(".0123456789") == rest.npos;
   }
   return false;
+}
+
+Schedule with_loop(const Problem& problem, Strategy strategy, ExpertLoop loop) {
+  strategy.tiles.expert_loop = loop;
+  return lower_without_states(problem, canonical(problem, std::move(strategy)));
+}
+
+std::int64_t device_bytes(const Schedule& schedule) {
+  std::int64_t sum = 0;
+  for (const Buffer& one : schedule.buffers) {
+    if (one.space == MemorySpace::device) sum = add(sum, one.bytes().value);
+  }
+  return sum;
 }
 
 }  // namespace
@@ -44,22 +59,18 @@ ExpertsTraffic experts_traffic(const Problem& problem, const Strategy& strategy,
   const std::int64_t rows = mul(sum.tokens_of_rank, experts);
   sum.tokens =
       mul(mul(4 * strategy.micro_batches, rows), model.hidden * element) / ranks * (ranks - 1);
-  if (sum.tokens > 0 && strategy.tiles.expert_slices == 1) {
+  const bool sliced = strategy.tiles.expert_slices > 1;
+  if (sum.tokens > 0 && !sliced) {
     sum.crossing = static_cast<std::int64_t>(
         std::ceil(static_cast<double>(sum.gathered) * static_cast<double>(sum.tokens_of_rank) /
                   static_cast<double>(sum.tokens)));
   }
-  const std::int64_t slices = strategy.tiles.expert_slices;
-  if (slices == 1) return sum;
-  Strategy whole = strategy;
-  whole.tiles.expert_slices = 1;
-  sum.outside.gathered = bytes_of(lower_without_states(problem, whole));
-  for (const LayerRun& run : layer_runs(model)) {
-    if (run.model.experts == 0) continue;
-    // Reads and writes of a slice; the first one adds to nothing.
-    const std::int64_t passes = mul(mul(run.count, strategy.micro_batches), 7 * slices - 2);
-    sum.outside.rows += mul(passes, mul(sum.tokens_of_rank, model.hidden * element));
-  }
+  if (!sliced) return sum;
+  sum.loop = strategy.tiles.expert_loop;
+  const Schedule tiles = with_loop(problem, strategy, ExpertLoop::tiles);
+  const Schedule slices = with_loop(problem, strategy, ExpertLoop::slices);
+  const std::int64_t open = device_bytes(slices) - device_bytes(tiles);
+  if (open != 0) sum.loops = {bytes_of(tiles), bytes_of(slices), open};
   return sum;
 }
 

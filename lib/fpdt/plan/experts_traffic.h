@@ -17,16 +17,16 @@ struct ExpertsTraffic {
   std::int64_t tokens_of_rank = 0;  // of a sequence
   // Tokens of a rank from which gathered experts are fewer bytes: the first number grows with the
   // layers, the second with the tokens. 3 X F / k in bf16 where experts are gathered in forward and
-  // in backward and summed in f32. 0: each tile of rows gathers slices of them again, so that both
-  // grow with the tokens.
+  // in backward and summed in f32. 0: tiles of rows gather slices of them again, so that both grow
+  // with the tokens.
   std::int64_t crossing = 0;
-  // Where tiles of rows meet slices of experts in turn: the other order, in which a slice meets all
-  // rows of a layer. Experts are gathered as often as without slices, and rows pass the copy lanes
-  // for each slice: the input and the sum of outputs, and in backward the input, the
-  // gradient of the output and the sum of gradients. 0 without slices.
-  struct SlicesOutside {
-    std::int64_t gathered = 0, rows = 0;  // bytes of rank 0 in a step
-  } outside;
+  // Of slices of experts: the two loops over them and over tiles of rows. Which is the outer one,
+  // and what a rank sends so, and of the device's memory the buffers of tiles that are open while
+  // slices pass. 0: one tile has all rows of an extent, so that the loops are the same.
+  ExpertLoop loop = ExpertLoop::tiles;
+  struct Loops {
+    std::int64_t tiles_outside = 0, slices_outside = 0, open_tiles = 0;  // bytes
+  } loops;
 };
 
 // Of the schedule of a strategy. Precondition: the model has experts.

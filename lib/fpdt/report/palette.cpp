@@ -67,7 +67,11 @@ OpKind kind_on_compute(const Body& body) {
   if (std::holds_alternative<Matmul>(body)) return OpKind::matmul;
   const bool routes = std::visit(
       [](const auto& op) {
-        return requires { op.routes; };
+        if constexpr (requires { op.kind; }) {
+          return false;  // activations are not theirs alone
+        } else {
+          return requires { op.routes; };
+        }
       },
       body);
   if (routes) return OpKind::experts;

@@ -580,43 +580,71 @@ struct AttentionSinkGradient {
   }
 };
 
+// Experts [first, first + count) of a layer, with which an op works; count 0: with all. An op of a
+// slice reads and writes the pairs of its experts alone (Route), so that its rows are a run of
+// those that it would have otherwise. What other pairs have is not said.
+struct ExpertSlice {
+  std::int64_t first = 0, count = 0;
+  bool operator==(const ExpertSlice&) const = default;
+  [[nodiscard]] std::int64_t of(std::int64_t experts) const { return count > 0 ? count : experts; }
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.constant("first_expert", self.first);
+    f.constant("slice", self.count);
+  }
+};
+
 // y[rows,width] = act(x). Gated kinds: x is [rows, 2*width], gate then up, y = silu(gate) * up for
 // swiglu and gelu_tanh(gate) * up for geglu_tanh (Shazeer, arXiv 2002.05202). clamped_swiglu: g
 // sigmoid(1.702 g) * (u + 1) with g = min(gate, 7) and u = up between -7 and 7 (gpt-oss, arXiv
-// 2508.10925).
+// 2508.10925). With routes, of the pairs of a slice of experts: x and y have rows * k rows.
 struct Activation {
   static constexpr OpTraits kTraits{"activation", Covers::nothing};
   Operand x;
   Target y;
   ActivationKind kind = ActivationKind::swiglu;
   std::int64_t rows = 0, width = 0;
+  Operand routes{};
+  std::int64_t experts = 0, active = 1;  // X, k
+  ExpertSlice slice{};
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.read("x", self.x);
+    f.indices("routes", self.routes, Holds::routes);
     f.target("y", self.y);
     f.constant("kind", self.kind);
     f.constant("rows", self.rows);
     f.constant("width", self.width);
+    f.constant("experts", self.experts);
+    f.constant("active", self.active);
+    ExpertSlice::fields(self.slice, f);
   }
 };
 
-// dx (the shape of x) = d(act)/dx^T dy.
+// dx (the shape of x) = d(act)/dx^T dy. Routes: as in Activation.
 struct ActivationBackward {
   static constexpr OpTraits kTraits{"activation_backward", Covers::nothing};
   Operand x, dy;
   Target dx;
   ActivationKind kind = ActivationKind::swiglu;
   std::int64_t rows = 0, width = 0;
+  Operand routes{};
+  std::int64_t experts = 0, active = 1;
+  ExpertSlice slice{};
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.read("x", self.x);
     f.read("dy", self.dy);
+    f.indices("routes", self.routes, Holds::routes);
     f.target("dx", self.dx);
     f.constant("kind", self.kind);
     f.constant("rows", self.rows);
     f.constant("width", self.width);
+    f.constant("experts", self.experts);
+    f.constant("active", self.active);
+    ExpertSlice::fields(self.slice, f);
   }
 };
 
@@ -733,6 +761,7 @@ struct Dispatch {
   Operand x, routes;
   Target y;
   std::int64_t rows = 0, experts = 0, active = 0, width = 0;
+  ExpertSlice slice;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -743,17 +772,19 @@ struct Dispatch {
     f.constant("experts", self.experts);
     f.constant("active", self.active);
     f.constant("width", self.width);
+    ExpertSlice::fields(self.slice, f);
   }
 };
 
 // y[row] = sum over the choices j of the row, in their order, of weights[row, j] * x[its pair]
 // (+ addend[row]): x [rows * k, width], y [rows, width]. Without weights: of x alone, the gradient
-// of Dispatch.
+// of Dispatch. With a slice: over the choices that its experts are; y has all rows.
 struct Combine {
   static constexpr OpTraits kTraits{"combine", Covers::nothing};
   Operand x, routes, weights, addend;
   Target y;
   std::int64_t rows = 0, experts = 0, active = 0, width = 0;
+  ExpertSlice slice;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -766,6 +797,7 @@ struct Combine {
     f.constant("experts", self.experts);
     f.constant("active", self.active);
     f.constant("width", self.width);
+    ExpertSlice::fields(self.slice, f);
   }
 };
 
@@ -773,12 +805,14 @@ struct Combine {
 // dy W^T is given per pair, without the weight. For pair p of weight w:
 //   dweights of its entry = x[p] . dx[p],  weighted_x[p] = w x[p],  weighted_dx[p] = w dx[p].
 // So the product with x need not be made again. x, dx [rows * k, width]. terms [rows, X], when
-// present, is added to dweights by row and expert: dy times the bias of each expert.
+// present, is added to dweights by row and expert: dy times the bias of each expert. With a slice,
+// dweights of choices of other experts have 0, or what they had where the op adds to them.
 struct CombineBackward {
   static constexpr OpTraits kTraits{"combine_backward", Covers::nothing};
   Operand x, dx, routes, weights, terms;
   Target weighted_x, weighted_dx, dweights;
   std::int64_t rows = 0, experts = 0, active = 0, width = 0;
+  ExpertSlice slice;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -794,19 +828,13 @@ struct CombineBackward {
     f.constant("experts", self.experts);
     f.constant("active", self.active);
     f.constant("width", self.width);
+    ExpertSlice::fields(self.slice, f);
   }
-};
-
-// Experts [first, first + count) of a layer, whose matrices an op has; count 0: those of all.
-struct ExpertSlice {
-  std::int64_t first = 0, count = 0;
-  bool operator==(const ExpertSlice&) const = default;
-  [[nodiscard]] std::int64_t of(std::int64_t experts) const { return count > 0 ? count : experts; }
 };
 
 // out[p] = a[p] * b[expert of pair p] + bias[expert]: a [rows * k, in], out [rows * k, n]; b holds
 // a matrix an expert, [X, in, n], or [X, n, in] when transpose_b; bias [X, n]. With a slice, b has
-// its experts alone, and bias all; pairs of other experts have 0.
+// its experts alone, and bias all.
 struct GroupedMatmul {
   static constexpr OpTraits kTraits{"grouped_matmul", Covers::nothing};
   Operand a, b, bias, routes;
@@ -827,8 +855,7 @@ struct GroupedMatmul {
     f.constant("active", self.active);
     f.constant("n", self.n);
     f.constant("k", self.k);
-    f.constant("first_expert", self.slice.first);
-    f.constant("slice", self.slice.count);
+    ExpertSlice::fields(self.slice, f);
     f.constant("transpose_b", self.transpose_b);
   }
 };
@@ -855,20 +882,20 @@ struct GroupedGradient {
     f.constant("active", self.active);
     f.constant("n", self.n);
     f.constant("k", self.k);
-    f.constant("first_expert", self.slice.first);
-    f.constant("slice", self.slice.count);
+    ExpertSlice::fields(self.slice, f);
     f.constant("local_first", self.local_first);
   }
 };
 
 // sum[e] += sum over the pairs p of expert e, in their order, of source[p], times the weight of its
-// entry if there are weights: the gradient of a bias an expert. source [rows * k, width], weights
-// [rows, k], sum [X, width]. local_first: as in Matmul.
+// entry if there are weights: the gradient of a bias an expert, of all or of a slice. source
+// [rows * k, width], weights [rows, k], sum [X, width]. local_first: as in Matmul.
 struct GroupedSum {
   static constexpr OpTraits kTraits{"grouped_sum", Covers::rows};
   Operand source, routes, weights;
   Target sum;
   std::int64_t rows = 0, experts = 0, active = 0, width = 0;
+  ExpertSlice slice;
   std::int64_t local_first = -1;
 
   template <class Self, class F>
@@ -881,6 +908,7 @@ struct GroupedSum {
     f.constant("experts", self.experts);
     f.constant("active", self.active);
     f.constant("width", self.width);
+    ExpertSlice::fields(self.slice, f);
     f.constant("local_first", self.local_first);
   }
 };

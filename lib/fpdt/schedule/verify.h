@@ -56,7 +56,8 @@
 //               S507  attention tiles of one pass have different windows
 //               S508  queries of a pass with sinks have none, or two
 //               S509  rows of balanced experts are counted never, or twice
-//               S510  a product has not each expert of its slices once
+//               S510  pairs of another slice of experts are read, or a
+//                     sum has not each slice once
 //
 //   Roles       S601  an op writes an input
 //               S602  integers that were not fed as what they serve as

@@ -32,8 +32,8 @@ struct Fractions {
 using Member =
     std::variant<std::int64_t*, bool*, double*, Word, Fractions, std::vector<std::int64_t>*>;
 
-// How files write an integer: as it is; as it is unless it is 0, which they leave out; as "64K";
-// with `rest` for 0.
+// How files write an integer: as it is; as it is unless it is `usual`, which they leave out; as
+// "64K"; with `rest` for 0. A sparse word is left out if it is the first one.
 enum class Form : std::uint8_t { plain, sparse, tokens, rest };
 
 // Whether a strategy is sound and within the budgets.

@@ -1,4 +1,6 @@
 // The rows of tiles in the table of choices.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "fpdt/spec/choice_members.h"
@@ -23,8 +25,8 @@ auto unused_rows(std::int64_t Tiles::*tile) {
 Choice row_of_expert_slices() {
   return {.key = "tiles.expert_slices",
           .meaning =
-              "slices in which the experts of a layer are gathered one after another, for each "
-              "tile of rows, and their gradients summed; 1: all at once, once a layer",
+              "slices in which the experts of a layer are gathered one after another, and their "
+              "gradients summed; 1: all at once, once a layer",
           .member = at(&Strategy::tiles, &Tiles::expert_slices),
           .form = Form::sparse,
           .usual = 1,
@@ -42,6 +44,32 @@ Choice row_of_expert_slices() {
                 return unless(problem.model.has_experts() || s.tiles.expert_slices == 1,
                               "the model has no experts");
               }};
+}
+
+Choice row_of_expert_loop() {
+  return {
+      .key = "tiles.expert_loop",
+      .meaning =
+          "outer loop of experts in slices: tiles of rows, each of which gathers all slices, or "
+          "slices, each of which meets all tiles of a chunk, or of all rows",
+      .member = at(&Strategy::tiles, &Tiles::expert_loop),
+      .form = Form::sparse,
+      .turn = 24,
+      .words =
+          [](const Problem&, const Strategy& s, const Geometry&) {
+            return unless(s.tiles.expert_loop == ExpertLoop::tiles,
+                          "slices of experts outside of tiles");
+          },
+      .simplest = "tiles outside of slices",
+      .simplify = set<Tiles, ExpertLoop>(&Strategy::tiles, &Tiles::expert_loop, ExpertLoop::tiles),
+      .unused = [](const Problem&, const Strategy& s, const LayerClass&,
+                   const Geometry& shape) -> std::string {
+        if (s.tiles.expert_loop == ExpertLoop::tiles) return "";
+        if (s.tiles.expert_slices == 1) return "all experts come at once";
+        const std::int64_t chunk = shape.product_rows(0), rows = s.tiles.ffn_rows;
+        const std::int64_t tile = rows > 0 ? std::min(rows, chunk) : chunk;
+        return unless(tile < shape.extent_product_rows(0), "one tile has all rows");
+      }};
 }
 
 }  // namespace
@@ -72,6 +100,7 @@ std::vector<Choice> rows_of_tiles() {
        .simplify = set<Tiles, std::int64_t>(&Strategy::tiles, &Tiles::ffn_rows, 0),
        .unused = unused_rows(&Tiles::ffn_rows)},
       row_of_expert_slices(),
+      row_of_expert_loop(),
       {.key = "tiles.loss_rows",
        .meaning = "rows of a tile of the loss; 0: the chunk",
        .member = at(&Strategy::tiles, &Tiles::loss_rows),

@@ -52,6 +52,9 @@ enum class Storage : std::uint8_t { f32, bf16 };
 // that the quadratic part is not repeated; or every tensor that backward reads.
 enum class Recompute : std::uint8_t { from_input, keep_attention, keep_all };
 enum class BackwardOrder : std::uint8_t { kv_outer, q_outer };
+// What the outer loop of a layer's experts goes over: tiles of rows, each of which gathers all
+// slices of experts; or slices, each of which meets all tiles of an extent.
+enum class ExpertLoop : std::uint8_t { tiles, slices };
 
 // How ranks on several nodes share what ZeRO shards.
 enum class ZeroGroups : std::uint8_t {
@@ -69,6 +72,7 @@ constexpr auto words_of(LayerGradients) { return word_list("apart", "in_inputs")
 constexpr auto words_of(Storage) { return word_list("f32", "bf16"); }
 constexpr auto words_of(Recompute) { return word_list("from_input", "keep_attention", "keep_all"); }
 constexpr auto words_of(BackwardOrder) { return word_list("kv_outer", "q_outer"); }
+constexpr auto words_of(ExpertLoop) { return word_list("tiles", "slices"); }
 
 // Tensor classes whose home (device or pinned host) the strategy chooses.
 enum class TensorClass : std::uint8_t {
@@ -131,9 +135,13 @@ struct Tiles {
   std::int64_t loss_rows = 0;         // 0: the whole chunk
   std::int64_t loss_vocabulary = 0;   // 0: the whole vocabulary
   std::int64_t expert_slices = 1;     // in which the experts of a layer are gathered, in turn
+  ExpertLoop expert_loop = ExpertLoop::tiles;  // the outer one
   BackwardOrder backward_order = BackwardOrder::kv_outer;
   bool serpentine = false;  // alternate the direction of rows; reuse what is still in the ring
   bool long_tiles = false;  // one attention tile spans all KV that is resident on the device
+  [[nodiscard]] bool slices_outside() const {
+    return expert_slices > 1 && expert_loop == ExpertLoop::slices;
+  }
   bool operator==(const Tiles&) const = default;
 };
 

@@ -12,6 +12,7 @@
 #include <bit>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "fpdt/base/math.h"
 #include "fpdt/cpu/kernels.h"
@@ -102,15 +103,27 @@ void for_each_piece(const Frame& frame, std::int64_t elements, Piece&& piece) {
                       });
 }
 
-// Calls row(i, worker) over [0, rows), in tasks of about kTaskElements elements.
+struct Range {
+  std::int64_t first = 0;
+  std::int64_t end = 0;
+  [[nodiscard]] std::int64_t count() const { return end - first; }
+  [[nodiscard]] bool empty() const { return first >= end; }
+  [[nodiscard]] bool contains(std::int64_t i) const { return first <= i && i < end; }
+};
+
+// Calls row(i, worker) over rows, in tasks of about kTaskElements elements.
 template <class Row>
-void for_each_row(const Frame& frame, std::int64_t rows, std::int64_t width, Row&& row) {
+void for_each_row(const Frame& frame, const Range& rows, std::int64_t width, Row&& row) {
   const std::int64_t step =
       std::max<std::int64_t>(1, kTaskElements / std::max<std::int64_t>(1, width));
-  frame.pool.for_each(div_ceil(rows, step), [&](std::int64_t task, std::int32_t worker) {
-    const std::int64_t end = std::min(rows, (task + 1) * step);
-    for (std::int64_t i = task * step; i < end; ++i) row(i, worker);
+  frame.pool.for_each(div_ceil(rows.count(), step), [&](std::int64_t task, std::int32_t worker) {
+    const std::int64_t first = rows.first + task * step, end = std::min(rows.end, first + step);
+    for (std::int64_t i = first; i < end; ++i) row(i, worker);
   });
+}
+template <class Row>
+void for_each_row(const Frame& frame, std::int64_t rows, std::int64_t width, Row&& row) {
+  for_each_row(frame, Range{0, rows}, width, std::forward<Row>(row));
 }
 
 // Calls columns(first, count, worker) for blocks of kColumns columns of [0, width), for sums down

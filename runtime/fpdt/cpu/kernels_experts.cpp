@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "fpdt/cpu/kernels_matmul.h"
+#include "fpdt/cpu/routes.h"
 
 namespace fpdt::cpu {
 namespace {
@@ -14,25 +15,6 @@ constexpr std::int64_t kTile = 128;   // rows and columns of a tile of a product
 constexpr std::int64_t kDepth = 384;  // terms at a time
 static_assert(2 * kTile * kDepth + kTile * kTile + kPiece <= kThreadFloats);
 static_assert(5 * kExpertsMost + kActiveMost <= kThreadFloats);
-
-// What Route wrote.
-struct Routes {
-  template <class Op>
-  Routes(const Op& op, const Frame& frame)
-      : pairs(op.rows * op.active),
-        experts(op.experts),
-        sources(integers(frame.view(op, op.routes), 0, 2 * pairs + op.experts)),
-        slots(sources + pairs),
-        ends(slots + pairs) {}
-  [[nodiscard]] Range pairs_of(std::int64_t expert) const {
-    return {expert == 0 ? 0 : ends[expert - 1], ends[expert]};
-  }
-  [[nodiscard]] std::int64_t expert_of(std::int64_t entry) const {
-    return std::upper_bound(ends, ends + experts, slots[entry]) - ends;
-  }
-  std::int64_t pairs, experts;
-  const std::int32_t *sources, *slots, *ends;
-};
 
 // Chooses the experts of a row, those of the largest values. `taken` has a mark for each expert.
 void choose(const float* values, std::int64_t experts, std::int64_t active, std::int32_t* chosen,
@@ -296,7 +278,7 @@ void execute(const Dispatch& op, const Frame& frame) {
   const View x = frame.view(op, op.x);
   const View y = frame.view(op, op.y);
   const Routes routes(op, frame);
-  for_each_row(frame, routes.pairs, op.width, [&](std::int64_t pair, std::int32_t worker) {
+  for_each_row(frame, routes.pairs_of(op.slice), op.width, [&](std::int64_t pair, auto worker) {
     const std::int64_t row = routes.sources[pair] / op.active;
     for_each_in_row(op.width, [&](std::int64_t at, std::int64_t n) {
       store(y, pair * op.width + at, n, load(x, row * op.width + at, n, frame.scratch(worker)));
@@ -310,6 +292,7 @@ void execute(const Combine& op, const Frame& frame) {
   const View addend = frame.view(op, op.addend);
   const View y = frame.view(op, op.y);
   const Routes routes(op, frame);
+  const Range own = routes.pairs_of(op.slice);
   for_each_row(frame, op.rows, op.width, [&](std::int64_t row, std::int32_t worker) {
     float* const sum = frame.scratch(worker);
     float* const buffer = sum + kPiece;
@@ -317,6 +300,7 @@ void execute(const Combine& op, const Frame& frame) {
       std::fill_n(sum, n, 0.0F);
       for (std::int64_t j = 0; j < op.active; ++j) {
         const std::int64_t entry = row * op.active + j;
+        if (!own.contains(routes.slots[entry])) continue;
         const float* values = load(x, routes.slots[entry] * op.width + at, n, buffer);
         const float w = present(weights) ? load_scalar(weights, entry) : 1.0F;
         for (std::int64_t i = 0; i < n; ++i) sum[i] += w * values[i];
@@ -339,7 +323,8 @@ void execute(const CombineBackward& op, const Frame& frame) {
   const View dweights = frame.view(op, op.dweights);
   const View terms = frame.view(op, op.terms);
   const Routes routes(op, frame);
-  for_each_row(frame, routes.pairs, op.width, [&](std::int64_t pair, std::int32_t worker) {
+  if (op.slice.count > 0) clear_written(frame, dweights, routes.pairs);
+  for_each_row(frame, routes.pairs_of(op.slice), op.width, [&](std::int64_t pair, auto worker) {
     float* const a_buffer = frame.scratch(worker);
     float* const b_buffer = a_buffer + kPiece;
     float* const out = b_buffer + kPiece;
@@ -366,7 +351,6 @@ void execute(const GroupedMatmul& op, const Frame& frame) {
   const GroupedOperands views{frame.view(op, op.a), frame.view(op, op.b), frame.view(op, op.out),
                               frame.view(op, op.bias)};
   const Routes routes(op, frame);
-  if (op.slice.count > 0) clear_written(frame, views.out, routes.pairs * op.n);
   const std::int64_t column_tiles = div_ceil(op.n, kTile), experts = op.slice.of(op.experts);
   frame.pool.for_each(experts * column_tiles, [&](std::int64_t task, std::int32_t worker) {
     const std::int64_t expert = op.slice.first + task / column_tiles;
@@ -401,11 +385,12 @@ void execute(const GroupedSum& op, const Frame& frame) {
   const View weights = frame.view(op, op.weights);
   const View sum = frame.view(op, op.sum);
   const Routes routes(op, frame);
-  clear_written(frame, sum, op.experts * op.width);
+  const std::int64_t experts = op.slice.of(op.experts);
+  clear_written(frame, sum, experts * op.width);
   const std::int64_t blocks = div_ceil(op.width, kColumns);
-  frame.pool.for_each(op.experts * blocks, [&](std::int64_t task, std::int32_t worker) {
-    const std::int64_t expert = task / blocks;
-    const Range pairs = routes.pairs_of(expert);
+  frame.pool.for_each(experts * blocks, [&](std::int64_t task, std::int32_t worker) {
+    const std::int64_t matrix = task / blocks;
+    const Range pairs = routes.pairs_of(op.slice.first + matrix);
     if (pairs.empty()) return;
     const Range columns = block_range(task % blocks, kColumns, op.width);
     std::array<double, kColumns> sums{};
@@ -419,7 +404,7 @@ void execute(const GroupedSum& op, const Frame& frame) {
     }
     std::array<float, kColumns> rounded{};
     std::copy(sums.begin(), sums.end(), rounded.begin());
-    store(accumulating(sum), expert * op.width + columns.first, columns.count(), rounded.data());
+    store(accumulating(sum), matrix * op.width + columns.first, columns.count(), rounded.data());
   });
 }
 

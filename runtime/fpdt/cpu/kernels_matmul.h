@@ -8,13 +8,6 @@
 
 namespace fpdt::cpu {
 
-struct Range {
-  std::int64_t first = 0;
-  std::int64_t end = 0;
-  [[nodiscard]] std::int64_t count() const { return end - first; }
-  [[nodiscard]] bool empty() const { return first >= end; }
-};
-
 // Block `index` of [0, rows), cut into blocks of `size`.
 inline Range block_range(std::int64_t index, std::int64_t size, std::int64_t rows) {
   return {std::min(rows, index * size), std::min(rows, (index + 1) * size)};

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "fpdt/cpu/kernels_common.h"
+#include "fpdt/cpu/routes.h"
 
 namespace fpdt::cpu {
 namespace {
@@ -141,7 +142,7 @@ void execute(const Activation& op, const Frame& frame) {
   const auto gate = op.kind == ActivationKind::swiglu           ? swiglu
                     : op.kind == ActivationKind::clamped_swiglu ? clamped_swiglu
                                                                 : geglu;
-  for_each_row(frame, op.rows, op.width, [&](std::int64_t row, std::int32_t worker) {
+  for_each_row(frame, rows_of(op, frame), op.width, [&](std::int64_t row, std::int32_t worker) {
     float* buffer = frame.scratch(worker);
     float* out = buffer + 2 * kPiece;
     for_each_in_row(op.width, [&](std::int64_t at, std::int64_t n) {
@@ -165,7 +166,7 @@ void execute(const ActivationBackward& op, const Frame& frame) {
   const auto gate_backward = op.kind == ActivationKind::swiglu           ? swiglu_backward
                              : op.kind == ActivationKind::clamped_swiglu ? clamped_swiglu_backward
                                                                          : geglu_backward;
-  for_each_row(frame, op.rows, op.width, [&](std::int64_t row, std::int32_t worker) {
+  for_each_row(frame, rows_of(op, frame), op.width, [&](std::int64_t row, std::int32_t worker) {
     float* buffer = frame.scratch(worker);
     float* out = buffer + 3 * kPiece;
     for_each_in_row(op.width, [&](std::int64_t at, std::int64_t n) {

@@ -22,9 +22,9 @@ constexpr int kDeep = 16;
 // 16 warps of a multiprocessor cover a latency of 1 us at 4.8 TB/s over 132 of them.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
-    dispatch(Source<T> x, Sink<T> y, Routes routes, std::int64_t width) {
-  const std::int64_t pair = row_of_warp();
-  if (pair >= routes.pairs) return;
+    dispatch(Source<T> x, Sink<T> y, Routes routes, PairRun run, std::int64_t width) {
+  const std::int64_t pair = run.begin() + row_of_warp();
+  if (pair >= run.end()) return;
   const std::int64_t from = routes.sources[pair] / routes.active * width;
   const std::int64_t to = pair * width;
   for (std::int64_t first = lane() * N; first < width; first += kRound * kWarp * N) {
@@ -59,19 +59,22 @@ __device__ __forceinline__ void add_round(const Source<T>& from, std::int64_t at
 }
 
 // Napkin: reads the rows of all pairs, and writes a row for each `active` of them; bound by memory.
-template <class T, int N>
+// With a slice of experts the sums are f32 and the pairs are not: S and T.
+template <class S, class T, int N>
 __global__ void __launch_bounds__(kThreads)
-    combine(Source<T> x, const float* weights, Source<T> addend, Sink<T> y, Routes routes,
-            std::int64_t rows, std::int64_t width) {
+    combine(Source<S> x, const float* weights, Source<T> addend, Sink<T> y, Routes routes,
+            PairRun run, std::int64_t rows, std::int64_t width) {
   const std::int64_t row = row_of_warp();
   if (row >= rows) return;
+  const std::int64_t begin = run.begin(), end = run.end();
   for (std::int64_t first = lane() * N; first < width; first += kRound * kWarp * N) {
     const std::int64_t left = width - first;
     float sums[kRound][N] = {};
     for (int j = 0; j < routes.active; ++j) {
-      const std::int64_t entry = row * routes.active + j;
+      const std::int64_t entry = row * routes.active + j, pair = routes.slots[entry];
+      if (pair < begin || pair >= end) continue;
       const float weight = weights == nullptr ? 1.0F : weights[entry];
-      add_round(x, routes.slots[entry] * width + first, left, weight, sums);
+      add_round(x, pair * width + first, left, weight, sums);
     }
     if (addend.data != nullptr) add_round(addend, row * width + first, left, 1.0F, sums);
 #pragma unroll
@@ -98,10 +101,10 @@ __device__ __forceinline__ int expert_of_pair(const Routes& routes, std::int64_t
 template <class T, int N>
 __global__ void __launch_bounds__(kWarp* kDeep)
     sum_pairs(Source<T> source, const float* weights, Sink<float> sum, Routes routes,
-              std::int64_t width, std::int64_t across) {
+              int first_expert, std::int64_t width, std::int64_t across) {
   __shared__ float room[kDeep][kWarp * N];
-  const std::int64_t block = blockIdx.x;
-  const int expert = static_cast<int>(block / across);
+  const std::int64_t block = blockIdx.x, matrix = block / across;
+  const int expert = first_expert + static_cast<int>(matrix);
   const std::int64_t column = (block % across * kWarp + threadIdx.x) * N;
   const std::int64_t end = routes.ends[expert];
   float sums[N] = {};
@@ -123,7 +126,7 @@ __global__ void __launch_bounds__(kWarp* kDeep)
 #pragma unroll
     for (int i = 0; i < N; ++i) sums[i] += room[y][threadIdx.x * N + i];
   }
-  sum.store(expert * width + column, sums);
+  sum.store(matrix * width + column, sums);
 }
 
 // Napkin: reads and writes two rows per pair; bound by memory.
@@ -131,10 +134,14 @@ template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     combine_gradient(Source<T> x, Source<T> dx, const float* weights, Sink<T> weighted_x,
                      Sink<T> weighted_dx, float* dweights, bool accumulate, Routes routes,
-                     const float* terms, std::int64_t width) {
+                     PairRun run, const float* terms, std::int64_t width) {
   const std::int64_t pair = row_of_warp();
   if (pair >= routes.pairs) return;
   const std::int64_t entry = routes.sources[pair];
+  if (pair < run.begin() || pair >= run.end()) {
+    if (lane() == 0 && !accumulate) dweights[entry] = 0;
+    return;
+  }
   const float weight = weights[entry];
   float dot = 0;
 #pragma unroll 2
@@ -167,7 +174,7 @@ void execute(const Dispatch& op, const Frame& frame) {
   with_instance(true, {x, y}, op.width, [&](auto instance) {
     using T = typename decltype(instance)::Type;
     launch(dispatch<T, decltype(instance)::kElements>, warps_for(routes.pairs), kThreads, 0,
-           frame.stream, source<T>(x), sink<T>(y), routes, op.width);
+           frame.stream, source<T>(x), sink<T>(y), routes, run_of(routes, op.slice), op.width);
   });
 }
 
@@ -179,11 +186,12 @@ void execute(const Combine& op, const Frame& frame) {
   FPDT_ASSERT(x.elements >= routes.pairs * op.width && y.elements >= op.rows * op.width);
   FPDT_ASSERT(!present(weights) || holds(weights, routes.pairs));
   FPDT_ASSERT(!present(addend) || addend.elements >= op.rows * op.width);
-  with_instance(true, {x, addend, y}, op.width, [&](auto instance) {
-    using T = typename decltype(instance)::Type;
-    launch(combine<T, decltype(instance)::kElements>, warps_for(op.rows), kThreads, 0, frame.stream,
-           source<T>(x), elements<const float>(weights), source<T>(addend), sink<T>(y), routes,
-           op.rows, op.width);
+  with_instances({x}, {addend, y}, op.width, [&](auto from, auto to) {
+    using S = typename decltype(from)::Type;
+    using T = typename decltype(to)::Type;
+    launch(combine<S, T, decltype(to)::kElements>, warps_for(op.rows), kThreads, 0, frame.stream,
+           source<S>(x), elements<const float>(weights), source<T>(addend), sink<T>(y), routes,
+           run_of(routes, op.slice), op.rows, op.width);
   });
 }
 
@@ -204,7 +212,8 @@ void execute(const CombineBackward& op, const Frame& frame) {
     launch(combine_gradient<T, decltype(instance)::kElements>, warps_for(routes.pairs), kThreads, 0,
            frame.stream, source<T>(x), source<T>(dx), elements<const float>(weights),
            sink<T>(weighted_x), sink<T>(weighted_dx), elements<float>(dweights),
-           accumulates(dweights), routes, elements<const float>(terms), op.width);
+           accumulates(dweights), routes, run_of(routes, op.slice), elements<const float>(terms),
+           op.width);
   });
 }
 
@@ -212,15 +221,16 @@ void execute(const GroupedSum& op, const Frame& frame) {
   const View from = frame.view(op, op.source), sum = frame.view(op, op.sum);
   const View weights = frame.view(op, op.weights);
   const Routes routes = routes_of(op, frame.view(op, op.routes));
-  FPDT_ASSERT(from.elements >= routes.pairs * op.width && holds(sum, op.experts * op.width));
+  const std::int64_t experts = op.slice.of(op.experts);
+  FPDT_ASSERT(from.elements >= routes.pairs * op.width && holds(sum, experts * op.width));
   FPDT_ASSERT(!present(weights) || holds(weights, routes.pairs));
   with_instance(true, {from}, op.width, [&](auto instance) {
     using T = typename decltype(instance)::Type;
     constexpr int N = decltype(instance)::kElements;
     const std::int64_t across = (op.width + kWarp * N - 1) / (kWarp * N);
-    launch(sum_pairs<T, N>, grid_of(op.experts * across), dim3(kWarp, kDeep), 0, frame.stream,
-           source<T>(from), elements<const float>(weights), sink<float>(sum), routes, op.width,
-           across);
+    launch(sum_pairs<T, N>, grid_of(experts * across), dim3(kWarp, kDeep), 0, frame.stream,
+           source<T>(from), elements<const float>(weights), sink<float>(sum), routes,
+           static_cast<int>(op.slice.first), op.width, across);
   });
 }
 

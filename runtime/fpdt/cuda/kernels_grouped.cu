@@ -411,21 +411,6 @@ void multiply(const Grouped& g, std::initializer_list<View> factors, const View&
   run(std::true_type{});
 }
 
-// Zeros, of which a slice of experts leaves those of the other pairs.
-template <class T>
-__global__ void clear(T* values, std::int64_t count) {
-  for (std::int64_t i = global_thread(); i < count; i += global_threads()) values[i] = T{0};
-}
-
-void clear_pairs(const View& out, std::int64_t count, Stream stream) {
-  const unsigned blocks = grid_of(std::min<std::int64_t>(div_ceil(count, kPlainThreads), 4096));
-  if (out.dtype == Dtype::f32) {
-    launch(clear<float>, blocks, kPlainThreads, 0, stream, elements<float>(out), count);
-  } else {
-    launch(clear<bf16>, blocks, kPlainThreads, 0, stream, elements<bf16>(out), count);
-  }
-}
-
 }  // namespace
 
 void execute(const GroupedMatmul& op, const Frame& frame) {
@@ -446,9 +431,6 @@ void execute(const GroupedMatmul& op, const Frame& frame) {
                   op.transpose_b,
                   static_cast<int>(op.slice.first),
                   static_cast<int>(experts)};
-  if (op.slice.count > 0 && !accumulates(out)) {
-    clear_pairs(out, routes.pairs * op.n, frame.stream);
-  }
   multiply<false>(g, {a, b}, out, frame, [&](std::int64_t side) {
     return mul(routes.pairs / side + experts, div_ceil(op.n, side));
   });

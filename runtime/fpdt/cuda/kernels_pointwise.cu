@@ -4,8 +4,10 @@
 // operand at a time, and 1280 to 2048 threads are resident per multiprocessor, so at least 32 KiB
 // are in flight there. A latency of 1 us at 3.35 TB/s over 132 multiprocessors needs 25 KiB.
 #include <bit>
+#include <utility>
 
 #include "fpdt/cuda/kernels.h"
+#include "fpdt/cuda/routes.h"
 #include "fpdt/cuda/rows.h"
 #include "fpdt/runtime/bf16.h"
 
@@ -49,21 +51,6 @@ __global__ void convert(Source<S> source, Sink<T> target, std::int64_t loads) {
   }
 }
 
-// Calls f with the Instances for the types of source and target, whose rows have `width` elements.
-template <class F>
-void with_conversion(const View& source, const View& target, std::int64_t width, F&& f) {
-  const int pack = all_are(Dtype::bf16, {source, target}) ? kPack<bf16> : kPack<float>;
-  if (!aligned({source, target}) || width % pack != 0) {
-    return f(Instance<Any, 1>{}, Instance<Any, 1>{});
-  }
-  with_float_type(source.dtype, [&](auto from) {
-    with_float_type(target.dtype, [&](auto to) {
-      constexpr int N = std::min(kPack<decltype(from)>, kPack<decltype(to)>);
-      f(Instance<decltype(from), N>{}, Instance<decltype(to), N>{});
-    });
-  });
-}
-
 // ---- Rows ----
 
 // Rows lie along y of a block, the loads of a row along x.
@@ -73,16 +60,22 @@ dim3 row_block(std::int64_t loads) {
   return {x, kThreads / x, 1};
 }
 
-// Calls f(row, column) for each load of N in [rows, width].
+// Calls f(row, column) for each load of N in rows [begin, end) of `width`.
 template <int N, class F>
-__device__ __forceinline__ void each_in_rows(std::int64_t rows, std::int64_t width, F&& f) {
+__device__ __forceinline__ void each_in_rows(std::int64_t begin, std::int64_t end,
+                                             std::int64_t width, F&& f) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
-  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-       row < rows; row += stride) {
+  for (std::int64_t row = begin + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+       row < end; row += stride) {
     for (std::int64_t column = threadIdx.x * N; column < width; column += blockDim.x * N) {
       f(row, column);
     }
   }
+}
+
+template <int N, class F>
+__device__ __forceinline__ void each_in_rows(std::int64_t rows, std::int64_t width, F&& f) {
+  each_in_rows<N>(0, rows, width, std::forward<F>(f));
 }
 
 // Reads and writes 2 or 4 bytes per element.
@@ -97,9 +90,10 @@ __global__ void permute(Source<S> source, Sink<T> target, std::int64_t outer, st
   });
 }
 
-// bf16: reads 4 bytes and writes 2 per element, besides the bias, which stays in cache.
-template <class T, int N>
-__global__ void add_rows(Source<T> from, Source<T> addend, Source<T> bias, bool has_bias,
+// bf16: reads 4 bytes and writes 2 per element, besides the bias, which stays in cache. `from` may
+// be f32.
+template <class S, class T, int N>
+__global__ void add_rows(Source<S> from, Source<T> addend, Source<T> bias, bool has_bias,
                          Sink<T> out, std::int64_t rows, std::int64_t width) {
   each_in_rows<N>(rows, width, [&](std::int64_t row, std::int64_t column) {
     float sum[N], more[N];
@@ -197,8 +191,8 @@ __device__ __forceinline__ float factor_slope(float up) {
 // bf16: gated kinds read 4 and write 2 bytes per element of y, gelu 2 and 2. In the time of 6 bytes
 // an H100 could run 50 instructions of a thread, and swiglu takes about 25.
 template <ActivationKind kind, class T, int N>
-__global__ void activation(Source<T> x, Sink<T> y, std::int64_t rows, std::int64_t width) {
-  each_in_rows<N>(rows, width, [&](std::int64_t row, std::int64_t column) {
+__global__ void activation(Source<T> x, Sink<T> y, PairRun rows, std::int64_t width) {
+  each_in_rows<N>(rows.begin(), rows.end(), width, [&](std::int64_t row, std::int64_t column) {
     float out[N];
     if constexpr (kGated<kind>) {
       float gate[N], up[N];
@@ -218,9 +212,9 @@ __global__ void activation(Source<T> x, Sink<T> y, std::int64_t rows, std::int64
 
 // bf16: gated kinds read 6 and write 4 bytes per element of dy, gelu 4 and 2.
 template <ActivationKind kind, class T, int N>
-__global__ void activation_backward(Source<T> x, Source<T> dy, Sink<T> dx, std::int64_t rows,
+__global__ void activation_backward(Source<T> x, Source<T> dy, Sink<T> dx, PairRun rows,
                                     std::int64_t width) {
-  each_in_rows<N>(rows, width, [&](std::int64_t row, std::int64_t column) {
+  each_in_rows<N>(rows.begin(), rows.end(), width, [&](std::int64_t row, std::int64_t column) {
     float slope[N];
     dy.template load<N>(row * width + column, slope);
     if constexpr (kGated<kind>) {
@@ -294,7 +288,7 @@ void execute(const Copy& op, const Frame& frame) {
              elements<const Word>(from), elements<Word>(to), count);
     });
   }
-  with_conversion(from, to, from.elements, [&](auto s, auto t) {
+  with_instances({from}, {to}, from.elements, [&](auto s, auto t) {
     using S = typename decltype(s)::Type;
     using T = typename decltype(t)::Type;
     constexpr int N = decltype(s)::kElements;
@@ -307,7 +301,7 @@ void execute(const Permute& op, const Frame& frame) {
   const View from = frame.view(op, op.source), to = frame.view(op, op.target);
   const std::int64_t rows = mul(op.outer, op.inner);
   FPDT_ASSERT(from.elements >= mul(rows, op.width) && to.elements >= mul(rows, op.width));
-  with_conversion(from, to, op.width, [&](auto s, auto t) {
+  with_instances({from}, {to}, op.width, [&](auto s, auto t) {
     using S = typename decltype(s)::Type;
     using T = typename decltype(t)::Type;
     constexpr int N = decltype(s)::kElements;
@@ -323,11 +317,12 @@ void execute(const Add& op, const Frame& frame) {
   for (const View& view : {from, addend, out}) {
     FPDT_ASSERT(view.elements >= mul(op.rows, op.width));
   }
-  with_instance(true, {from, addend, bias, out}, op.width, [&](auto instance) {
-    using T = typename decltype(instance)::Type;
-    constexpr int N = decltype(instance)::kElements;
+  with_instances({from}, {addend, bias, out}, op.width, [&](auto s, auto t) {
+    using S = typename decltype(s)::Type;
+    using T = typename decltype(t)::Type;
+    constexpr int N = decltype(t)::kElements;
     const dim3 block = row_block(op.width / N);
-    launch(add_rows<T, N>, grid_of(op.rows, block.y), block, 0, frame.stream, source<T>(from),
+    launch(add_rows<S, T, N>, grid_of(op.rows, block.y), block, 0, frame.stream, source<S>(from),
            source<T>(addend), source<T>(bias), present(bias), sink<T>(out), op.rows, op.width);
   });
 }
@@ -344,31 +339,32 @@ void add_bias(const View& bias, const View& out, std::int64_t rows, std::int64_t
 
 void execute(const Activation& op, const Frame& frame) {
   const View x = frame.view(op, op.x), y = frame.view(op, op.y);
-  FPDT_ASSERT(x.elements >= mul(op.rows, inputs_of(op.kind) * op.width));
-  FPDT_ASSERT(y.elements >= mul(op.rows, op.width));
+  const std::int64_t rows = mul(op.rows, op.active);
+  FPDT_ASSERT(x.elements >= mul(rows, inputs_of(op.kind) * op.width));
+  FPDT_ASSERT(y.elements >= mul(rows, op.width));
   with_instance(true, {x, y}, op.width, [&](auto instance) {
     using T = typename decltype(instance)::Type;
     constexpr int N = decltype(instance)::kElements;
     with_kind(op.kind, [&](auto kind) {
       const dim3 block = row_block(op.width / N);
-      launch(activation<decltype(kind)::value, T, N>, grid_of(op.rows, block.y), block, 0,
-             frame.stream, source<T>(x), sink<T>(y), op.rows, op.width);
+      launch(activation<decltype(kind)::value, T, N>, grid_of(rows, block.y), block, 0,
+             frame.stream, source<T>(x), sink<T>(y), run_of(op, frame), op.width);
     });
   });
 }
 
 void execute(const ActivationBackward& op, const Frame& frame) {
   const View x = frame.view(op, op.x), dy = frame.view(op, op.dy), dx = frame.view(op, op.dx);
-  const std::int64_t inputs = mul(op.rows, inputs_of(op.kind) * op.width);
-  FPDT_ASSERT(x.elements >= inputs && dx.elements >= inputs);
-  FPDT_ASSERT(dy.elements >= mul(op.rows, op.width));
+  const std::int64_t rows = mul(op.rows, op.active);
+  const std::int64_t inputs = mul(rows, inputs_of(op.kind) * op.width);
+  FPDT_ASSERT(x.elements >= inputs && dx.elements >= inputs && dy.elements >= mul(rows, op.width));
   with_instance(true, {x, dy, dx}, op.width, [&](auto instance) {
     using T = typename decltype(instance)::Type;
     constexpr int N = decltype(instance)::kElements;
     with_kind(op.kind, [&](auto kind) {
       const dim3 block = row_block(op.width / N);
-      launch(activation_backward<decltype(kind)::value, T, N>, grid_of(op.rows, block.y), block, 0,
-             frame.stream, source<T>(x), source<T>(dy), sink<T>(dx), op.rows, op.width);
+      launch(activation_backward<decltype(kind)::value, T, N>, grid_of(rows, block.y), block, 0,
+             frame.stream, source<T>(x), source<T>(dy), sink<T>(dx), run_of(op, frame), op.width);
     });
   });
 }

@@ -5,9 +5,25 @@
 #include <cstdint>
 
 #include "fpdt/cuda/device.h"
+#include "fpdt/cuda/frame.h"
 #include "fpdt/schedule/op.h"
 
 namespace fpdt::cuda {
+
+// Pairs [begin, end) of all experts, or of a slice. A copy of this struct is an argument of a
+// kernel.
+struct PairRun {
+  const std::int32_t* ends;  // of experts; nullptr: all pairs
+  std::int64_t pairs;
+  int first, last;  // experts of the slice
+
+  __device__ __forceinline__ std::int64_t begin() const {
+    return ends == nullptr || first == 0 ? 0 : ends[first - 1];
+  }
+  __device__ __forceinline__ std::int64_t end() const {
+    return ends == nullptr ? pairs : ends[last];
+  }
+};
 
 // A copy of this struct is an argument of a kernel.
 struct Routes {
@@ -43,6 +59,19 @@ Routes routes_of(const Op& op, const View& view) {
           pairs,
           static_cast<int>(op.experts),
           static_cast<int>(op.active)};
+}
+
+inline PairRun run_of(const Routes& routes, const ExpertSlice& slice) {
+  if (slice.count == 0) return {nullptr, routes.pairs, 0, 0};
+  return {routes.ends, routes.pairs, static_cast<int>(slice.first),
+          static_cast<int>(slice.first + slice.count - 1)};
+}
+
+// The rows of an op that may have routes: those of its slice, or all.
+template <class Op>
+PairRun run_of(const Op& op, const Frame& frame) {
+  if (!op.routes.present()) return {nullptr, op.rows, 0, 0};
+  return run_of(routes_of(op, frame.view(op, op.routes)), op.slice);
 }
 
 }  // namespace fpdt::cuda

@@ -119,6 +119,30 @@ void with_instance(bool fast, std::initializer_list<View> large, std::int64_t wi
   }
 }
 
+// The same for operands of two types, f(from, to). Both have the elements of a load that fit the
+// wider one.
+template <class F>
+void with_instances(std::initializer_list<View> from, std::initializer_list<View> to,
+                    std::int64_t width, F&& f) {
+  const bool narrow = all_are(Dtype::bf16, from) && all_are(Dtype::bf16, to);
+  const int pack = narrow ? kPack<bf16> : kPack<float>;
+  const auto alike = [](std::initializer_list<View> views) {
+    return all_are(Dtype::f32, views) || all_are(Dtype::bf16, views);
+  };
+  if (!aligned(from) || !aligned(to) || width % pack != 0 || !alike(from) || !alike(to)) {
+    return f(Instance<Any, 1>{}, Instance<Any, 1>{});
+  }
+  const auto type = [](std::initializer_list<View> views) {
+    return all_are(Dtype::f32, views) ? Dtype::f32 : Dtype::bf16;
+  };
+  with_float_type(type(from), [&](auto s) {
+    with_float_type(type(to), [&](auto t) {
+      constexpr int N = std::min(kPack<decltype(s)>, kPack<decltype(t)>);
+      f(Instance<decltype(s), N>{}, Instance<decltype(t), N>{});
+    });
+  });
+}
+
 // K sums over a block of whole warps. Every thread must call it, and gets the sums, with the same
 // bits on every run. It has one barrier, so calls must alternate between two rooms of shared
 // memory, [K][32] each.

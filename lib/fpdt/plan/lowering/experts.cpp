@@ -1,13 +1,16 @@
 // Emits the ops of experts.
 #include "fpdt/plan/lowering/experts.h"
 
+#include <utility>
+#include <vector>
+
 #include <fmt/format.h>
 
 namespace fpdt {
 
 static_assert(kModelExpertsMost <= kExpertsMost && kModelActiveMost <= kActiveMost);
 
-Experts::Experts(Context& context, ActivationKind activation, std::int64_t tile)
+Experts::Experts(Context& context, ActivationKind activation, std::int64_t tile, std::int64_t tiles)
     : LoweringPart(context), products_(context), activation_(activation) {
   const std::int64_t taken = pairs(tile);
   const std::int64_t experts = model_.experts, active = model_.active_experts;
@@ -15,15 +18,20 @@ Experts::Experts(Context& context, ActivationKind activation, std::int64_t tile)
   const auto of_pairs = [&](const char* name, std::int64_t columns) {
     return rows_of_width(name, taken, columns, storage_);
   };
-  logits_ = rows_of_width("router_logits", tile, experts, Dtype::f32);
-  routes_ = rows_of_width("routes", 2 * taken + experts, 1, Dtype::i32);
-  weights_ = rows_of_width("expert_weights", tile, active, Dtype::f32);
+  const auto of_tiles = [&](const char* name, std::int64_t rows, std::int64_t columns,
+                            Dtype dtype = Dtype::f32) {
+    return rows_of_width(name, rows, columns, dtype, tiles);
+  };
+  logits_ = of_tiles("router_logits", tile, experts);
+  routes_ = of_tiles("routes", 2 * taken + experts, 1, Dtype::i32);
+  weights_ = of_tiles("expert_weights", tile, active);
   rows_ = of_pairs("expert_rows", model_.hidden);
   up_ = of_pairs("up", model_.up_width());
   act_ = of_pairs("act", width);
   made_ = of_pairs("expert_outputs", model_.hidden);
-  if (model_.bias) bias_terms_ = rows_of_width("expert_bias_terms", tile, experts, Dtype::f32);
-  weights_gradient_ = rows_of_width("expert_weights_gradient", tile, active, Dtype::f32);
+  if (sliced()) sum_ = of_tiles("expert_sum", tile, model_.hidden);
+  if (model_.bias) bias_terms_ = of_tiles("expert_bias_terms", tile, experts);
+  weights_gradient_ = of_tiles("expert_weights_gradient", tile, active);
   logits_gradient_ = rows_of_width("router_logits_gradient", tile, experts, storage_);
   router_gradient_ = rows_of_width("router_gradient", tile, model_.hidden, storage_);
   rows_gradient_ = of_pairs("expert_rows_gradient", model_.hidden);
@@ -33,19 +41,67 @@ Experts::Experts(Context& context, ActivationKind activation, std::int64_t tile)
   up_gradient_ = of_pairs("up_gradient", model_.up_width());
 }
 
-Experts::Taken Experts::take(const LayerFrame& frame, const std::string& prefix,
-                             const std::string& place, const Operand& n2, std::int64_t rows) {
-  Taken made;
-  made.logits = temporary(logits_, rows);
-  products_.linear(prefix + "router." + place, "router", frame.weights, n2, made.logits, rows,
-                   model_.hidden, model_.experts);
-  made.routes = temporary(routes_, 2 * pairs(rows) + model_.experts);
-  made.weights = temporary(weights_, rows);
+std::string Experts::name(const std::string& place, const Slice& slice) const {
+  return sliced() ? fmt::format("{}.{}", place, slice.number) : place;
+}
+
+Experts::Slice Experts::bring(const LayerFrame& frame, std::int64_t extent,
+                              std::int64_t run) const {
+  Slice slice;
+  if (!sliced()) {
+    slice.up = states_.weight("up.weight", frame.weights);
+    slice.down = states_.weight("down.weight", frame.weights);
+    return slice;
+  }
+  const std::int64_t each = div_exact(model_.experts, slices());
+  slice.number = run % slices();
+  slice.experts = {slice.number * each, each};
+  const auto matrices = [&](const char* layer) {
+    return states_.bring_slice(builder_, slice_name(fmt::format("{}.weight", layer), slice.number),
+                               frame.weights, fmt::format("{}.{}.{}", layer, extent, run));
+  };
+  slice.up = matrices("up");
+  slice.down = matrices("down");
+  return slice;
+}
+
+// A run is a slice with a tile, or with all tiles. Slices are gathered one ahead, before sums of
+// gradients take the links.
+void Experts::visit(const LayerFrame& frame, std::int64_t extent, std::int64_t count,
+                    const std::function<Routed(std::int64_t)>& begin, const Work& work,
+                    const std::function<void(const Routed&)>& end) {
+  const std::int64_t runs = slices_outside() ? slices() : count * slices();
+  std::vector<Routed> tiles(index(count));
+  Slice next = bring(frame, extent, 0);
+  for (std::int64_t run = 0; run < runs; ++run) {
+    Slice slice = std::exchange(next, {});
+    if (run + 1 < runs) next = bring(frame, extent, run + 1);
+    const std::int64_t first = slices_outside() ? 0 : run / slices();
+    const std::int64_t last = slices_outside() ? count - 1 : first;
+    for (std::int64_t i = first; i <= last; ++i) {
+      Routed& tile = tiles[index(i)];
+      if (slice.number == 0) tile = begin(i);
+      slice.begins = i == first;
+      slice.ends = i == last;
+      work(tile, slice);
+      if (slice.number + 1 == slices()) end(tile);
+    }
+  }
+}
+
+Experts::Routed Experts::route(const LayerFrame& frame, const std::string& prefix,
+                               const Tile& tile) {
+  Routed made(tile);
+  made.logits = temporary(logits_, tile.rows);
+  products_.linear(prefix + "router." + tile.place, "router", frame.weights, tile.n2, made.logits,
+                   tile.rows, model_.hidden, model_.experts);
+  made.routes = temporary(routes_, 2 * pairs(tile.rows) + model_.experts);
+  made.weights = temporary(weights_, tile.rows);
   Route route;
   route.logits = made.logits;
   route.routes = {made.routes, false};
   route.weights = {made.weights, false};
-  route.rows = rows;
+  route.rows = tile.rows;
   route.experts = model_.experts;
   route.active = model_.active_experts;
   route.normalised = model_.normalised_experts;
@@ -54,190 +110,245 @@ Experts::Taken Experts::take(const LayerFrame& frame, const std::string& prefix,
   if (route.sigmoid) {
     route.bias = states_.weight_rows("selection.bias", frame.weights, 0, model_.experts);
   }
-  builder_.emit(prefix + "route." + place, LaneKind::compute, route);
-  made.rows = temporary(rows_, pairs(rows));
-  dispatch(prefix + "dispatch." + place, made, n2, made.rows, rows);
-  made.up = temporary(up_, pairs(rows));
-  product(prefix + "up." + place, frame, "up", made, made.rows, made.up, rows, model_.up_width(),
-          model_.hidden, false);
-  made.act = temporary(act_, pairs(rows));
-  builder_.emit(
-      prefix + "act." + place, LaneKind::compute,
-      Activation{made.up, {made.act, false}, activation_, pairs(rows), model_.feed_forward});
+  builder_.emit(prefix + "route." + tile.place, LaneKind::compute, route);
+  if (sliced()) made.sum = temporary(sum_, tile.rows);
   return made;
 }
 
-void Experts::forward(const LayerFrame& frame, const std::string& place, const Operand& n2,
-                      const Operand& h, const Operand& y, std::int64_t rows, std::int64_t first) {
-  const Taken taken = take(frame, "", place, n2, rows);
-  if (states_.balances() && frame.visit == Visit::forward) {
-    auto loads = of_routes<ExpertLoads>(taken.routes, rows);
-    loads.logits = taken.logits;
-    loads.labels = labels(first, rows);
-    loads.loads = states_.loads();
-    loads.chances = states_.chances();
-    builder_.emit("loads." + place, LaneKind::compute, loads);
-  }
-  const Operand made = temporary(made_, pairs(rows));
-  product("down." + place, frame, "down", taken, taken.act, made, rows, model_.hidden,
-          model_.feed_forward, false);
-  auto combine = of_routes<Combine>(taken.routes, rows);
-  combine.x = made;
-  combine.weights = taken.weights;
-  combine.addend = h;
-  combine.y = {y, false};
-  combine.width = model_.hidden;
-  builder_.emit("combine." + place, LaneKind::compute, combine);
+Experts::Taken Experts::take(const LayerFrame& frame, const std::string& prefix,
+                             const std::string& place, const Routed& tile, const Slice& slice) {
+  Taken made;
+  made.rows = dispatch(prefix + "dispatch." + place, tile, slice, tile.n2, rows_);
+  made.up = product(prefix + "up." + place, frame, "up", tile, slice, made.rows, up_,
+                    model_.up_width(), model_.hidden, false);
+  made.act = temporary(act_, pairs(tile.rows));
+  auto act = activation<Activation>(tile, slice);
+  act.x = made.up;
+  act.y = {made.act, false};
+  builder_.emit(prefix + "act." + place, LaneKind::compute, act);
+  return made;
 }
 
-void Experts::backward(const LayerFrame& frame, const std::string& place, const Operand& n2,
-                       const Operand& dy, const Operand& addend, const Operand& dn2,
-                       std::int64_t rows, std::int64_t first) {
+void Experts::forward(const LayerFrame& frame, std::int64_t extent, std::int64_t count,
+                      const Tiles& tiles) {
+  const auto begin = [&](std::int64_t i) {
+    Routed tile = route(frame, "", tiles(i));
+    if (!states_.balances() || frame.visit != Visit::forward) return tile;
+    auto loads = of_routes<ExpertLoads>(tile);
+    loads.logits = tile.logits;
+    loads.labels = labels(tile);
+    loads.loads = states_.loads();
+    loads.chances = states_.chances();
+    builder_.emit("loads." + tile.place, LaneKind::compute, loads);
+    return tile;
+  };
+  visit(
+      frame, extent, count, begin,
+      [&](Routed& tile, const Slice& slice) { forward(frame, tile, slice); },
+      [&](const Routed& tile) {
+        deliver("combine." + tile.place, tile, tile.weights, tile.addend);
+      });
+}
+
+void Experts::forward(const LayerFrame& frame, Routed& tile, const Slice& slice) {
+  const std::string place = name(tile.place, slice);
+  const Taken taken = take(frame, "", place, tile, slice);
+  tile.made = product("down." + place, frame, "down", tile, slice, taken.act, made_, model_.hidden,
+                      model_.feed_forward, false);
+  add_up("combine." + place, tile, slice, tile.weights);
+}
+
+void Experts::backward(const LayerFrame& frame, std::int64_t extent, std::int64_t count,
+                       const Tiles& tiles) {
+  const auto begin = [&](std::int64_t i) {
+    Routed tile = route(frame, "re", tiles(i));
+    tile.dweights = temporary(weights_gradient_, tile.rows);
+    tile.terms = bias_terms(frame, tile);
+    return tile;
+  };
+  visit(
+      frame, extent, count, begin,
+      [&](Routed& tile, Slice& slice) { backward(frame, tile, slice); },
+      [&](const Routed& tile) { route_backward(frame, tile); });
+}
+
+void Experts::backward(const LayerFrame& frame, Routed& tile, Slice& slice) {
   const std::int64_t hidden = model_.hidden, width = model_.feed_forward;
-  const Taken taken = take(frame, "re", place, n2, rows);
-  const Operand dmade = temporary(made_, pairs(rows));
-  dispatch("dispatch_dy." + place, taken, dy, dmade, rows);
-  const Operand dact = temporary(act_gradient_, pairs(rows));
-  product("dact." + place, frame, "down", taken, dmade, dact, rows, hidden, width, true);
+  const std::int64_t taken_rows = pairs(tile.rows);
+  const std::string place = name(tile.place, slice);
+  const Taken taken = take(frame, "re", place, tile, slice);
+  const Operand dmade = dispatch("dispatch_dy." + place, tile, slice, tile.dy, made_);
+  const Operand dact = product("dact." + place, frame, "down", tile, slice, dmade, act_gradient_,
+                               hidden, width, true);
+  const Operand weighted = temporary(weighted_act_, taken_rows);
+  const Operand dweighted = temporary(weighted_gradient_, taken_rows);
+  auto combine_back = of_slice<CombineBackward>(tile, slice);
+  combine_back.x = taken.act;
+  combine_back.dx = dact;
+  combine_back.weights = tile.weights;
+  combine_back.terms = tile.terms;
+  combine_back.weighted_x = {weighted, false};
+  combine_back.weighted_dx = {dweighted, false};
+  combine_back.dweights = {tile.dweights, slice.number > 0};
+  combine_back.width = width;
+  builder_.emit("dcombine." + place, LaneKind::compute, combine_back);
 
-  const Operand weighted = temporary(weighted_act_, pairs(rows));
-  const Operand dweighted = temporary(weighted_gradient_, pairs(rows));
-  const Operand dweights = temporary(weights_gradient_, rows);
-  auto combine = of_routes<CombineBackward>(taken.routes, rows);
-  combine.x = taken.act;
-  combine.dx = dact;
-  combine.weights = taken.weights;
-  combine.terms = bias_terms(frame, place, dy, rows);
-  combine.weighted_x = {weighted, false};
-  combine.weighted_dx = {dweighted, false};
-  combine.dweights = {dweights, false};
-  combine.width = width;
-  builder_.emit("dcombine." + place, LaneKind::compute, combine);
+  gradient("dw_down." + place, "down", tile, slice, slice.ddown, dmade, weighted, hidden, width);
+  bias_gradient("db_down." + place, "down", tile, slice, dmade, tile.weights, hidden);
+  const Operand dup = temporary(up_gradient_, taken_rows);
+  auto slope = activation<ActivationBackward>(tile, slice);
+  slope.x = taken.up;
+  slope.dy = dweighted;
+  slope.dx = {dup, false};
+  builder_.emit("dup." + place, LaneKind::compute, slope);
+  gradient("dw_up." + place, "up", tile, slice, slice.dup, dup, taken.rows, model_.up_width(),
+           hidden);
+  bias_gradient("db_up." + place, "up", tile, slice, dup, {}, model_.up_width());
+  tile.made = product("drows." + place, frame, "up", tile, slice, dup, rows_gradient_,
+                      model_.up_width(), hidden, true);
+  add_up("dn2." + place, tile, slice, {});
+}
 
-  gradient("dw_down." + place, "down", taken, dmade, weighted, rows, hidden, width, first);
-  bias_gradient("db_down." + place, "down", taken, dmade, taken.weights, rows, hidden, first);
-  const Operand dup = temporary(up_gradient_, pairs(rows));
-  builder_.emit(
-      "dup." + place, LaneKind::compute,
-      ActivationBackward{taken.up, dweighted, {dup, false}, activation_, pairs(rows), width});
-  gradient("dw_up." + place, "up", taken, dup, taken.rows, rows, model_.up_width(), hidden, first);
-  bias_gradient("db_up." + place, "up", taken, dup, {}, rows, model_.up_width(), first);
-  const Operand drows = temporary(rows_gradient_, pairs(rows));
-  product("drows." + place, frame, "up", taken, dup, drows, rows, model_.up_width(), hidden, true);
-
-  auto route = of_routes<RouteBackward>(taken.routes, rows);
-  route.logits = taken.logits;
-  route.dweights = dweights;
-  const Operand dlogits = temporary(logits_gradient_, rows);
+void Experts::route_backward(const LayerFrame& frame, const Routed& tile) {
+  auto route = of_routes<RouteBackward>(tile);
+  route.logits = tile.logits;
+  route.dweights = tile.dweights;
+  const Operand dlogits = temporary(logits_gradient_, tile.rows);
   route.dlogits = {dlogits, false};
   route.normalised = model_.normalised_experts;
   route.sigmoid = model_.sigmoid_router;
   route.scale = model_.expert_scale;
   if (states_.balances()) {
-    route.labels = labels(first, rows);
+    route.labels = labels(tile);
     route.loads = states_.sequence_loads();
     route.balance = states_.balance();
     route.z = states_.z();
   }
-  builder_.emit("droute." + place, LaneKind::compute, route);
-  products_.linear_gradient(place, "router", dlogits, n2, rows, hidden, model_.experts, first);
-  const Operand drouter = temporary(router_gradient_, rows);
-  products_.linear_backward("drouter." + place, "router", frame.weights, dlogits, drouter, rows,
-                            hidden, model_.experts, addend);
-  auto sum = of_routes<Combine>(taken.routes, rows);
-  sum.x = drows;
-  sum.addend = drouter;
-  sum.y = {dn2, false};
-  sum.width = hidden;
-  builder_.emit("dn2." + place, LaneKind::compute, sum);
+  builder_.emit("droute." + tile.place, LaneKind::compute, route);
+  products_.linear_gradient(tile.place, "router", dlogits, tile.n2, tile.rows, model_.hidden,
+                            model_.experts, tile.first);
+  const Operand drouter = temporary(router_gradient_, tile.rows);
+  products_.linear_backward("drouter." + tile.place, "router", frame.weights, dlogits, drouter,
+                            tile.rows, model_.hidden, model_.experts, tile.addend);
+  deliver("dn2." + tile.place, tile, {}, drouter);
 }
 
-void Experts::product(const std::string& op, const LayerFrame& frame, const char* layer,
-                      const Taken& taken, const Operand& a, const Operand& out, std::int64_t rows,
-                      std::int64_t width, std::int64_t in, bool back) {
-  auto product = of_routes<GroupedMatmul>(taken.routes, rows);
+Operand Experts::product(const std::string& op, const LayerFrame& frame, const char* layer,
+                         const Routed& tile, const Slice& slice, const Operand& a, BufferId out,
+                         std::int64_t width, std::int64_t in, bool back) {
+  const Operand made = temporary(out, pairs(tile.rows));
+  auto product = of_slice<GroupedMatmul>(tile, slice);
   product.a = a;
+  product.b = std::string_view(layer) == "up" ? slice.up : slice.down;
   if (!back) product.bias = optional_weight(std::string(layer) + ".bias", frame.weights);
+  product.out = {made, false};
   product.n = back ? in : width;
   product.k = back ? width : in;
   product.transpose_b = !back;
+  builder_.emit(op, LaneKind::compute, product);
+  return made;
+}
+
+void Experts::gradient(const std::string& op, const char* layer, const Routed& tile,
+                       const Slice& slice, Target& sum, const Operand& dy, const Operand& x,
+                       std::int64_t width, std::int64_t in) {
   const std::string weight = std::string(layer) + ".weight";
-  for_each_slice(
-      op, weight, [&](const std::string& place, const std::string& name, const ExpertSlice& slice) {
-        product.b = slice.count > 0 ? states_.bring_slice(builder_, name, frame.weights, place)
-                                    : states_.weight(name, frame.weights);
-        product.slice = slice;
-        product.out = {out, slice.first > 0};
-        builder_.emit(place, LaneKind::compute, product);
-      });
-}
-
-template <class Emit>
-void Experts::for_each_slice(const std::string& op, const std::string& tensor, Emit emit) const {
-  const std::int64_t slices = strategy_.tiles.expert_slices;
-  if (slices == 1) return emit(op, tensor, ExpertSlice{});
-  const std::int64_t each = div_exact(model_.experts, slices);
-  for (std::int64_t i = 0; i < slices; ++i) {
-    emit(fmt::format("{}.{}", op, i), slice_name(tensor, i), ExpertSlice{i * each, each});
+  const std::string part = sliced() ? slice_name(weight, slice.number) : weight;
+  if (!sliced()) {
+    sum = states_.gradient_rows(weight, Version::plus(0), 0, model_.experts * width * in);
+  } else if (slice.begins) {
+    sum = states_.begin_slice_gradient(builder_, part, "zero_" + op);
   }
+  auto terms = of_slice<GroupedGradient>(tile, slice);
+  terms.dy = dy;
+  terms.x = x;
+  terms.sum = sum;
+  terms.n = width;
+  terms.k = in;
+  terms.local_first = tile.first;
+  builder_.emit(op, LaneKind::compute, terms);
+  sum.accumulate = true;
+  if (sliced() && slice.ends) states_.reduce_slice_gradient(builder_, part, sum, "reduce_" + op);
 }
 
-void Experts::gradient(const std::string& op, const char* layer, const Taken& taken,
-                       const Operand& dy, const Operand& x, std::int64_t rows, std::int64_t width,
-                       std::int64_t in, std::int64_t first) {
-  auto sum = of_routes<GroupedGradient>(taken.routes, rows);
-  sum.dy = dy;
-  sum.x = x;
-  sum.n = width;
-  sum.k = in;
-  sum.local_first = first;
-  for_each_slice(op, std::string(layer) + ".weight",
-                 [&](const std::string& place, const std::string& name, const ExpertSlice& slice) {
-                   const bool sliced = slice.count > 0;
-                   const std::int64_t elements = slice.of(model_.experts) * width * in;
-                   sum.slice = slice;
-                   sum.sum = sliced ? states_.begin_slice_gradient(builder_, name, "zero_" + place)
-                                    : states_.gradient_rows(name, Version::plus(0), 0, elements);
-                   builder_.emit(place, LaneKind::compute, sum);
-                   if (!sliced) return;
-                   states_.reduce_slice_gradient(builder_, name, sum.sum, "reduce_" + place);
-                 });
-}
-
-Operand Experts::bias_terms(const LayerFrame& frame, const std::string& place, const Operand& dy,
-                            std::int64_t rows) {
+Operand Experts::bias_terms(const LayerFrame& frame, const Tile& tile) {
   if (!model_.bias) return {};
-  const Operand terms = temporary(bias_terms_, rows);
-  Matmul product{dy, states_.weight("down.bias", frame.weights), {}, {}, {terms, false}};
-  product.m = rows;
+  const Operand terms = temporary(bias_terms_, tile.rows);
+  Matmul product{tile.dy, states_.weight("down.bias", frame.weights), {}, {}, {terms, false}};
+  product.m = tile.rows;
   product.n = model_.experts;
   product.k = model_.hidden;
   product.transpose_b = true;
-  builder_.emit("bias_terms." + place, LaneKind::compute, product);
+  builder_.emit("bias_terms." + tile.place, LaneKind::compute, product);
   return terms;
 }
 
-void Experts::bias_gradient(const std::string& op, const char* layer, const Taken& taken,
-                            const Operand& dy, const Operand& weights, std::int64_t rows,
-                            std::int64_t width, std::int64_t first) {
+void Experts::bias_gradient(const std::string& op, const char* layer, const Routed& tile,
+                            const Slice& slice, const Operand& dy, const Operand& weights,
+                            std::int64_t width) {
   if (!model_.bias) return;
-  auto sum = of_routes<GroupedSum>(taken.routes, rows);
+  auto sum = of_slice<GroupedSum>(tile, slice);
   sum.source = dy;
   sum.weights = weights;
-  sum.sum = states_.gradient_rows(std::string(layer) + ".bias", Version::plus(0), 0,
-                                  model_.experts * width);
+  sum.sum =
+      states_.gradient_rows(std::string(layer) + ".bias", Version::plus(0),
+                            slice.experts.first * width, slice.experts.of(model_.experts) * width);
   sum.width = width;
-  sum.local_first = first;
+  sum.local_first = tile.first;
   builder_.emit(op, LaneKind::compute, sum);
 }
 
-void Experts::dispatch(const std::string& op, const Taken& taken, const Operand& x,
-                       const Operand& y, std::int64_t rows) {
-  auto sent = of_routes<Dispatch>(taken.routes, rows);
+Operand Experts::dispatch(const std::string& op, const Routed& tile, const Slice& slice,
+                          const Operand& x, BufferId y) {
+  const Operand made = temporary(y, pairs(tile.rows));
+  auto sent = of_slice<Dispatch>(tile, slice);
   sent.x = x;
-  sent.y = {y, false};
+  sent.y = {made, false};
   sent.width = model_.hidden;
   builder_.emit(op, LaneKind::compute, sent);
+  return made;
+}
+
+void Experts::add_up(const std::string& op, const Routed& tile, const Slice& slice,
+                     const Operand& weights) {
+  if (!sliced()) return;
+  auto sum = of_slice<Combine>(tile, slice);
+  sum.x = tile.made;
+  sum.weights = weights;
+  sum.y = {tile.sum, slice.number > 0};
+  sum.width = model_.hidden;
+  builder_.emit(op, LaneKind::compute, sum);
+}
+
+void Experts::deliver(const std::string& op, const Routed& tile, const Operand& weights,
+                      const Operand& addend) {
+  if (sliced()) {
+    builder_.emit(op, LaneKind::compute,
+                  Add{tile.sum, addend, {}, {tile.y, false}, tile.rows, model_.hidden});
+    return;
+  }
+  auto sum = of_routes<Combine>(tile);
+  sum.x = tile.made;
+  sum.weights = weights;
+  sum.addend = addend;
+  sum.y = {tile.y, false};
+  sum.width = model_.hidden;
+  builder_.emit(op, LaneKind::compute, sum);
+}
+
+template <class Op>
+Op Experts::activation(const Routed& tile, const Slice& slice) const {
+  Op op;
+  op.kind = activation_;
+  op.rows = pairs(tile.rows);
+  op.width = model_.feed_forward;
+  if (!sliced()) return op;
+  op.routes = tile.routes;
+  op.rows = tile.rows;
+  op.experts = model_.experts;
+  op.active = model_.active_experts;
+  op.slice = slice.experts;
+  return op;
 }
 
 }  // namespace fpdt

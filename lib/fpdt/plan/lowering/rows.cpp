@@ -42,12 +42,14 @@ Rows::Rows(Context& context, Transition& transition)
     dense_ = dense("up", "down", part_.feed_forward, "");
     return;
   }
-  experts_.emplace(context, activation_kind(), tile);
+  // Beside slices of experts outside, all tiles are open.
+  const std::int64_t tiles = strategy_.tiles.slices_outside() ? tiles_of(0) : 1;
+  experts_.emplace(context, activation_kind(), tile, tiles);
   if (model_.shared_feed_forward > 0) {
     dense_ = dense("shared_up", "shared_down", model_.shared_feed_forward, ".shared");
     dense_->place = "shared.";
-    dense_->out = rows_of_width("out.shared", tile, model_.hidden, storage_);
-    dense_->input_gradient = rows_of_width("gradient.shared", tile, model_.hidden, storage_);
+    dense_->out = rows_of_width("out.shared", tile, model_.hidden, storage_, tiles);
+    dense_->input_gradient = rows_of_width("gradient.shared", tile, model_.hidden, storage_, tiles);
   }
   for (const LayerKind& kind : model_.kinds) {
     const std::int64_t width = kind.dense_feed_forward;
@@ -86,6 +88,15 @@ ActivationKind Rows::activation_kind() const {
 std::int64_t Rows::ffn_tile() const {
   const std::int64_t most = shape_.product_rows(0);
   return strategy_.tiles.ffn_rows > 0 ? std::min(strategy_.tiles.ffn_rows, most) : most;
+}
+
+std::int64_t Rows::tiles_of(std::int64_t extent) const {
+  return div_ceil(shape_.extent_product_rows(extent), ffn_tile());
+}
+
+std::pair<std::int64_t, std::int64_t> Rows::tile_rows(std::int64_t extent, std::int64_t i) const {
+  const std::int64_t first = i * ffn_tile();
+  return {first, std::min(ffn_tile(), shape_.extent_product_rows(extent) - first)};
 }
 
 void Rows::project(LayerFrame& frame, std::int64_t chunk) {
@@ -252,11 +263,9 @@ void Rows::feed_forward(LayerFrame& frame, std::int64_t extent) {
   const Operand made = branch(ffn_branch_, y, rows);
   const Operand part = tensor_ranks_.part_of_sum(made, rows);
   const Operand up_all = all ? homes.ffn_hidden.produce(builder_, stored, extent) : Operand{};
-  const std::int64_t tile = ffn_tile();
-  const std::int64_t all_rows = shape_.extent_product_rows(extent);
   const std::string place = fmt::format("{}", extent);
-  for (std::int64_t first = 0; first < all_rows; first += tile) {
-    const std::int64_t r = std::min(tile, all_rows - first);
+  const auto tile = [&](std::int64_t i) {
+    const auto [first, r] = tile_rows(extent, i);
     const std::string at_rows = fmt::format("{}.{}", extent, first);
     Operand sum = rows_of(h, first, r);
     if (const Dense* const dense = dense_of(frame); dense != nullptr) {
@@ -266,9 +275,13 @@ void Rows::feed_forward(LayerFrame& frame, std::int64_t extent) {
                        r, dense->width, hidden, model_.post_norms ? Operand{} : sum);
       sum = out;
     }
-    if (!has_experts(frame)) continue;
-    experts_->forward(frame, at_rows, rows_of(n2_all, first, r), sum, rows_of(part, first, r), r,
-                      extent_first(extent) + first);
+    return Experts::Tile{at_rows, rows_of(n2_all, first, r),   {}, sum, rows_of(part, first, r),
+                         r,       extent_first(extent) + first};
+  };
+  if (has_experts(frame)) {
+    experts_->forward(frame, extent, tiles_of(extent), tile);
+  } else {
+    for (std::int64_t i = 0; i < tiles_of(extent); ++i) tile(i);
   }
   if (model_.post_norms) {
     tensor_ranks_.add_up("down." + place, part, made, rows);

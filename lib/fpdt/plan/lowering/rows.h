@@ -99,6 +99,10 @@ class Rows : public LoweringPart {
       fused ? &Projected::queries : &Projected::keys);
   }
   [[nodiscard]] std::int64_t ffn_tile() const;
+  // Of the feed-forward of an extent: how many, and the first row of one with its count.
+  [[nodiscard]] std::int64_t tiles_of(std::int64_t extent) const;
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> tile_rows(std::int64_t extent,
+                                                                std::int64_t i) const;
   [[nodiscard]] ActivationKind activation_kind() const;
 
   Products products_;

@@ -61,7 +61,6 @@ Operand Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Opera
                              const Operand& dy) {
   Homes& homes = *frame.homes;
   const std::int64_t rows = shape_.extent_rows(extent);
-  const std::int64_t all_rows = shape_.extent_product_rows(extent);
   const std::int64_t hidden = model_.hidden;
   const bool all = frame.stores(Recompute::keep_all);
   const auto gather_dy = [&](const Operand& of) {
@@ -79,9 +78,8 @@ Operand Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Opera
   if (model_.post_norms) dy_all = gather_dy(dz);
   const Operand dn2 = temporary(norm_gradient_, rows);
   const Operand part = tensor_ranks_.part_of_sum(dn2, rows);
-  const std::int64_t tile = ffn_tile();
-  for (std::int64_t at = 0; at < all_rows; at += tile) {
-    const std::int64_t r = std::min(tile, all_rows - at);
+  const auto tile = [&](std::int64_t i) {
+    const auto [at, r] = tile_rows(extent, i);
     const std::int64_t first = extent_first(extent) * shape_.tensor_ranks + at;
     const std::string place = fmt::format("{}.{}", extent, at);
     const Operand n2_rows = rows_of(n2_all, at, r);
@@ -93,8 +91,12 @@ Operand Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Opera
       sum = has_experts(frame) ? temporary(dense->input_gradient, r) : rows_of(part, at, r);
       dense_backward(frame, *dense, place, made, n2_rows, dy_rows, sum, r, first);
     }
-    if (!has_experts(frame)) continue;
-    experts_->backward(frame, place, n2_rows, dy_rows, sum, rows_of(part, at, r), r, first);
+    return Experts::Tile{place, n2_rows, dy_rows, sum, rows_of(part, at, r), r, first};
+  };
+  if (has_experts(frame)) {
+    experts_->backward(frame, extent, tiles_of(extent), tile);
+  } else {
+    for (std::int64_t i = 0; i < tiles_of(extent); ++i) tile(i);
   }
   tensor_ranks_.add_up(fmt::format("dn2.{}", extent), part, dn2, rows);
   if (shares_products()) {
@@ -141,9 +143,8 @@ Operand Rows::output_gradient(LayerFrame& frame, std::int64_t extent, const Oper
   const std::int64_t all_rows = shape_.extent_product_rows(extent);
   const Operand made = temporary(ffn_branch_, rows);
   const Operand part = tensor_ranks_.part_of_sum(made, rows);
-  const std::int64_t tile = ffn_tile();
-  for (std::int64_t at = 0; at < all_rows; at += tile) {
-    const std::int64_t r = std::min(tile, all_rows - at);
+  for (std::int64_t i = 0; i < tiles_of(extent); ++i) {
+    const auto [at, r] = tile_rows(extent, i);
     const std::string place = fmt::format("{}.{}", extent, at);
     const Inner now = inner(frame, *dense_of(frame), "z", place, n2_all, kept_up, at, r);
     products_.linear("zdown." + place, "down", frame.weights, now.act, rows_of(part, at, r), r,

@@ -21,6 +21,18 @@ OriginRuns OriginRules::routed(const Body& op, std::vector<RowOperand> operands)
   return same_rows(op.rows, operands);
 }
 
+// Of rows as they are, or of pairs.
+void OriginRules::rule(const Activation& op) {
+  const std::int64_t wide = inputs_of(op.kind) * op.width;
+  write(op.y, of_tile(routed(op, {{"x", &op.x, wide}}), op.rows * op.active), op.width);
+}
+
+void OriginRules::rule(const ActivationBackward& op) {
+  const std::int64_t wide = inputs_of(op.kind) * op.width;
+  const OriginRuns rows = routed(op, {{"x", &op.x, wide}, {"dy", &op.dy, op.width}});
+  write(op.dx, of_tile(rows, op.rows * op.active), wide);
+}
+
 void OriginRules::rule(const Route& op) {
   const OriginRuns rows = same_rows(op.rows, {{"logits", &op.logits, op.experts}});
   write(op.routes, of_tile(rows, 2 * op.rows * op.active + op.experts), 1);

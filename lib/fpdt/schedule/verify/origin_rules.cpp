@@ -337,16 +337,6 @@ void OriginRules::rule(const NormColumnsBackward& op) {
   write_unknown(op.dweight);
 }
 
-void OriginRules::rule(const Activation& op) {
-  const std::int64_t inputs = inputs_of(op.kind);
-  write(op.y, same_rows(op.rows, {{"x", &op.x, inputs * op.width}}), op.width);
-}
-
-void OriginRules::rule(const ActivationBackward& op) {
-  const std::int64_t wide = inputs_of(op.kind) * op.width;
-  write(op.dx, same_rows(op.rows, {{"x", &op.x, wide}, {"dy", &op.dy, op.width}}), wide);
-}
-
 void OriginRules::rule(const LossStatistics& op) {
   write(op.statistics,
         same_rows(op.rows, {{"logits", &op.logits, op.vocab_count}, {"labels", &op.labels, 1}}), 3);

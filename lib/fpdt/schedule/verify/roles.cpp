@@ -184,10 +184,11 @@ class Roles {
     return std::visit(
         [](const auto& body) -> std::optional<RoutesOf> {
           if constexpr (requires { Operand{body.routes}; }) {
-            return RoutesOf{body.routes, body.rows, body.experts, body.active};
-          } else {
-            return {};
+            if (body.routes.present()) {
+              return RoutesOf{body.routes, body.rows, body.experts, body.active};
+            }
           }
+          return {};
         },
         op.body);
   }

@@ -83,7 +83,9 @@ class ShapeTerms {
   bool experts(std::int64_t rows, std::int64_t experts, std::int64_t active);
   template <class Body>
   bool routes(const Body& op);
-  bool slice(const ExpertSlice& slice, std::int64_t experts);
+  // The same of an op that has routes with a slice of experts alone.
+  template <class Body>
+  bool pairs_of_slice(const Body& op);
 
   // Pairs of one collective; returns the size of the group, 0 when the pairs do not match.
   std::int64_t pairs(const std::string& group, const std::vector<Operand>& send,
@@ -132,13 +134,6 @@ void ShapeTerms::head_norm(const Heads& op) {
   constant(op.epsilon > 0, "epsilon must be positive");
 }
 
-inline bool ShapeTerms::slice(const ExpertSlice& slice, std::int64_t experts) {
-  const bool fits = slice.first >= 0 && slice.count >= 0 && slice.count <= experts &&
-                    slice.first <= experts - slice.of(experts);
-  constant(fits, "a slice has some of the experts");
-  return fits;
-}
-
 // The integers of Route.
 template <class Body>
 std::int64_t elements_of_routes(const Body& op) {
@@ -149,7 +144,23 @@ template <class Body>
 bool ShapeTerms::routes(const Body& op) {
   if (!experts(op.rows, op.experts, op.active)) return false;
   reads("routes", op.routes, elements_of_routes(op), Types::i32);
+  if constexpr (requires { ExpertSlice{op.slice}; }) {
+    const ExpertSlice& slice = op.slice;
+    const bool fits = slice.first >= 0 && slice.count >= 0 && slice.count <= op.experts &&
+                      slice.first <= op.experts - slice.of(op.experts);
+    constant(fits, "a slice has some of the experts");
+    return fits;
+  }
   return true;
+}
+
+template <class Body>
+bool ShapeTerms::pairs_of_slice(const Body& op) {
+  const bool sliced = op.slice != ExpertSlice{};
+  constant(op.routes.present() == sliced, "routes are those of a slice of experts");
+  if (sliced && op.routes.present()) return routes(op);
+  constant(op.experts == 0 && op.active == 1, "experts and active are those of routes");
+  return op.active == 1;
 }
 
 template <class Tile>

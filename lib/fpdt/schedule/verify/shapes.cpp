@@ -160,16 +160,18 @@ void rule(ShapeTerms& t, const AttentionBackward& op) {
 }
 
 void rule(ShapeTerms& t, const Activation& op) {
+  if (!t.pairs_of_slice(op)) return;
   t.positive({{"rows", op.rows}, {"width", op.width}});
-  t.reads("x", op.x, elements_of({op.rows, op.width, inputs_of(op.kind)}));
-  t.writes("y", op.y, elements_of({op.rows, op.width}));
+  t.reads("x", op.x, elements_of({op.rows, op.active, op.width, inputs_of(op.kind)}));
+  t.writes("y", op.y, elements_of({op.rows, op.active, op.width}));
 }
 
 void rule(ShapeTerms& t, const ActivationBackward& op) {
+  if (!t.pairs_of_slice(op)) return;
   t.positive({{"rows", op.rows}, {"width", op.width}});
-  t.reads("x", op.x, elements_of({op.rows, op.width, inputs_of(op.kind)}));
-  t.reads("dy", op.dy, elements_of({op.rows, op.width}));
-  t.writes("dx", op.dx, elements_of({op.rows, op.width, inputs_of(op.kind)}));
+  t.reads("x", op.x, elements_of({op.rows, op.active, op.width, inputs_of(op.kind)}));
+  t.reads("dy", op.dy, elements_of({op.rows, op.active, op.width}));
+  t.writes("dx", op.dx, elements_of({op.rows, op.active, op.width, inputs_of(op.kind)}));
 }
 
 // Tables are rows of `width` elements, followed by padding that makes shards equal. The trainer
@@ -298,7 +300,6 @@ void rule(ShapeTerms& t, const GroupedMatmul& op) {
   if (!t.routes(op)) return;
   t.positive({{"n", op.n}, {"k", op.k}});
   t.reads("a", op.a, elements_of({op.rows, op.active, op.k}));
-  if (!t.slice(op.slice, op.experts)) return;
   t.reads("b", op.b, elements_of({op.slice.of(op.experts), op.n, op.k}));
   t.may_read("bias", op.bias, elements_of({op.experts, op.n}));
   t.writes("out", op.out, elements_of({op.rows, op.active, op.n}));
@@ -309,7 +310,6 @@ void rule(ShapeTerms& t, const GroupedGradient& op) {
   t.positive({{"n", op.n}, {"k", op.k}});
   t.reads("dy", op.dy, elements_of({op.rows, op.active, op.n}));
   t.reads("x", op.x, elements_of({op.rows, op.active, op.k}));
-  if (!t.slice(op.slice, op.experts)) return;
   t.writes("sum", op.sum, elements_of({op.slice.of(op.experts), op.n, op.k}), Types::f32);
 }
 
@@ -318,7 +318,7 @@ void rule(ShapeTerms& t, const GroupedSum& op) {
   t.positive({{"width", op.width}});
   t.reads("source", op.source, elements_of({op.rows, op.active, op.width}));
   t.may_read("weights", op.weights, elements_of({op.rows, op.active}), Types::f32);
-  t.writes("sum", op.sum, elements_of({op.experts, op.width}), Types::f32);
+  t.writes("sum", op.sum, elements_of({op.slice.of(op.experts), op.width}), Types::f32);
 }
 
 void rule(ShapeTerms& t, const Fill& op) {

@@ -1,8 +1,12 @@
-// S510: a product of experts that is made slice by slice has each expert once.
+// S510: what is made slice by slice has each expert once.
 //
-// The first slice writes, and the others add, in order of the experts. So the pairs of an expert
-// are zeros until its slice, and what is read afterwards is whole.
+// An op of a slice writes the pairs of its experts alone, so that only ops of the same slice may
+// read them. A sum over the choices of rows begins with the first slice, and the others add to it
+// in order of the experts; what is read afterwards is whole.
+#include <algorithm>
 #include <map>
+#include <type_traits>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -11,49 +15,119 @@
 namespace fpdt {
 namespace {
 
-// The slices of one product so far.
+// The experts that are in a version: of pairs those of a slice, of a sum all up to an end.
 struct Made {
-  std::int64_t end = 0;
-  bool whole = true;
+  Version version;
+  ExpertSlice slice;
+  bool sum;
 };
 
-void check_block(const Block& block, Findings& findings) {
-  std::map<BufferIndex, Made> products;
-  for (const Op& op : block.ops) {
-    const auto* const grouped = std::get_if<GroupedMatmul>(&op.body);
-    if (grouped != nullptr && grouped->slice.count > 0) {
-      Made& made = products[grouped->out.operand.buffer];
-      const std::int64_t begin = made.whole ? 0 : made.end;
-      if (grouped->slice.first != begin || grouped->out.accumulate == made.whole) {
-        findings.add(
-            "S510", place_of(block, op),
-            fmt::format("makes experts from {} on, expected those from {} on{}",
-                        grouped->slice.first, begin, made.whole ? ", and nothing to add to" : ""));
+class SlicesOfBlock {
+ public:
+  SlicesOfBlock(const Block& block, Findings& findings) : block_(block), findings_(findings) {}
+
+  void check() {
+    for (const Op& op : block_.ops) {
+      op_ = &op;
+      std::visit([&](const auto& body) { check(body); }, op.body);
+    }
+    for (const auto& [buffer, versions] : made_) {
+      for (const Made& one : versions) {
+        if (!one.sum) continue;
+        findings_.add(
+            "S510", block_.name,
+            fmt::format("leaves a sum of which experts from {} on are not added", one.slice.count));
       }
-      made.end = grouped->slice.first + grouped->slice.count;
-      made.whole = made.end == grouped->experts;
-      continue;
-    }
-    for (const Use& use : operands(op.body)) {
-      const auto found = products.find(use.operand.buffer);
-      if (found == products.end() || found->second.whole) continue;
-      findings.add("S510", place_of(block, op),
-                   fmt::format("uses a product of which experts from {} on are not made",
-                               found->second.end));
     }
   }
-  for (const auto& [buffer, made] : products) {
-    if (made.whole) continue;
-    findings.add(
-        "S510", block.name,
-        fmt::format("leaves a product of which experts from {} on are not made", made.end));
+
+ private:
+  template <class Body>
+  void check(const Body& body) {
+    ExpertSlice slice;
+    std::int64_t experts = 0;
+    if constexpr (requires { ExpertSlice{body.slice}; }) {
+      slice = body.slice;
+      experts = body.experts;
+    }
+    for_each_operand(op_->body, [&](std::string_view field, const Operand& operand, Access access) {
+      if (access == Access::read) return read(operand, slice);
+      if (access == Access::scratch) return;
+      if (slice.count == 0) return forget(operand);
+      if (sums_choices(body, field)) return add(operand, access, slice, experts);
+      if constexpr (!kSumsPairs<Body>) write(operand, access, slice);
+    });
   }
-}
+
+  // Targets of rows, to which all experts of a row contribute.
+  template <class Body>
+  static bool sums_choices(const Body&, std::string_view field) {
+    if constexpr (std::is_same_v<Body, Combine>) return true;
+    if constexpr (std::is_same_v<Body, CombineBackward>) return field == "dweights";
+    return false;
+  }
+  // Targets of experts: gradients, whose rows and parts have proofs of their own (S504 to S506).
+  template <class Body>
+  static constexpr bool kSumsPairs =
+      std::is_same_v<Body, GroupedGradient> || std::is_same_v<Body, GroupedSum>;
+
+  void read(const Operand& operand, const ExpertSlice& slice) {
+    const Made* const one = find(operand);
+    if (one == nullptr) return;
+    if (one->sum) {
+      fail(fmt::format("uses a sum of which experts from {} on are not added", one->slice.count));
+    } else if (one->slice != slice) {
+      fail(fmt::format("uses pairs of which those of experts {} to {} alone are made",
+                       one->slice.first, one->slice.first + one->slice.count - 1));
+    }
+  }
+
+  void write(const Operand& operand, Access access, const ExpertSlice& slice) {
+    if (access == Access::accumulate) {
+      return fail("adds to pairs, of which a slice has no others than its own");
+    }
+    forget(operand);
+    made_[operand.buffer].push_back({operand.version, slice, false});
+  }
+
+  void add(const Operand& operand, Access access, const ExpertSlice& slice, std::int64_t experts) {
+    const Made* const one = find(operand);
+    const std::int64_t begin = one == nullptr || !one->sum ? 0 : one->slice.count;
+    if (slice.first != begin || (access == Access::write) != (begin == 0)) {
+      fail(fmt::format("adds experts from {} on, expected those from {} on{}", slice.first, begin,
+                       begin == 0 ? ", and nothing to add to" : ""));
+    }
+    forget(operand);
+    const std::int64_t end = slice.first + slice.count;
+    if (end < experts) made_[operand.buffer].push_back({operand.version, {0, end}, true});
+  }
+
+  // The last version is the likely one.
+  [[nodiscard]] Made* find(const Operand& operand) {
+    const auto versions = made_.find(operand.buffer);
+    if (versions == made_.end()) return nullptr;
+    const auto last = std::find_if(versions->second.rbegin(), versions->second.rend(),
+                                   [&](const Made& one) { return one.version == operand.version; });
+    return last == versions->second.rend() ? nullptr : &*last;
+  }
+  void forget(const Operand& operand) {
+    Made* const one = find(operand);
+    if (one == nullptr) return;
+    std::vector<Made>& versions = made_[operand.buffer];
+    versions.erase(versions.begin() + (one - versions.data()));
+  }
+  void fail(std::string message) { findings_.add("S510", place_of(block_, *op_), message); }
+
+  const Block& block_;
+  Findings& findings_;
+  const Op* op_ = nullptr;
+  std::map<BufferIndex, std::vector<Made>> made_;
+};
 
 }  // namespace
 
 void check_slices(const Schedule& schedule, Findings& findings) {
-  for (const Block& block : schedule.blocks) check_block(block, findings);
+  for (const Block& block : schedule.blocks) SlicesOfBlock(block, findings).check();
 }
 
 }  // namespace fpdt

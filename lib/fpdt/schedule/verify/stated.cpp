@@ -183,16 +183,13 @@ void check_head_norms(const Block& block, const Stated& stated, Findings& findin
 }
 
 // Refuses sums that are not f32: they would round once for each op that adds to them. A norm in
-// place adds nothing, and its dweight is f32 by the rules of shapes. A slice of experts adds zeros
-// to the pairs of others, and what it adds to its own are zeros (S510).
+// place adds nothing, and its dweight is f32 by the rules of shapes.
 void check_sums(const Schedule& schedule, const Op& op, const std::string& where,
                 Findings& findings) {
   if (std::holds_alternative<NormColumns>(op.body) ||
       std::holds_alternative<NormColumnsBackward>(op.body)) {
     return;
   }
-  const auto* const grouped = std::get_if<GroupedMatmul>(&op.body);
-  if (grouped != nullptr && grouped->slice.count > 0) return;
   for (const Use& use : operands(op.body)) {
     const Buffer& buffer = schedule.buffers[index(use.operand.buffer)];
     if (use.access != Access::accumulate || buffer.dtype == Dtype::f32) continue;

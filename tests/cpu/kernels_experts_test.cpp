@@ -110,11 +110,9 @@ TEST(CombineBackwardKernel, WeighsRowsAndMultipliesThem) {
       CombineBackward op;
       rows.set(op);
       op.width = s.width;
-      op.x = memory.put_random(s.from, count);
-      op.dx = memory.put_random(s.from, count);
+      op.x = memory.accumulate(s.from, count);
+      op.dx = memory.accumulate(s.to, count);
       op.weights = memory.put_random(Dtype::f32, s.layer.pairs());
-      op.weighted_x = rows.target(s.to, count, accumulate);
-      op.weighted_dx = rows.target(s.to, count, accumulate);
       op.dweights = rows.target(Dtype::f32, s.layer.pairs(), accumulate);
       std::vector<double> terms(index(s.layer.rows * s.layer.experts), 0.0);
       if (accumulate) {
@@ -123,7 +121,6 @@ TEST(CombineBackwardKernel, WeighsRowsAndMultipliesThem) {
       }
       const auto x = memory.values(op.x), dx = memory.values(op.dx);
       const auto weights = memory.values(op.weights);
-      const auto old_x = memory.values(op.weighted_x), old_dx = memory.values(op.weighted_dx);
       const auto old = memory.values(op.dweights);
       memory.run(op);
       std::vector<double> weighted_x, weighted_dx;
@@ -134,16 +131,15 @@ TEST(CombineBackwardKernel, WeighsRowsAndMultipliesThem) {
         const double term = terms[index(row * s.layer.experts + rows.choices.expert_of_pair(pair))];
         double sum = (accumulate ? old[entry] : 0) + term, magnitude = std::abs(sum) + 2;
         for (std::size_t i = index(pair * s.width); i < index((pair + 1) * s.width); ++i) {
-          weighted_x.push_back(weights[entry] * x[i] + (accumulate ? old_x[i] : 0));
-          weighted_dx.push_back(weights[entry] * dx[i] + (accumulate ? old_dx[i] : 0));
+          weighted_x.push_back(weights[entry] * x[i]);
+          weighted_dx.push_back(weights[entry] * dx[i]);
           sum += x[i] * dx[i];
           magnitude += std::abs(x[i] * dx[i]);
         }
         dweights[entry] = {sum, static_cast<double>(s.width + 1) * kUnit * magnitude};
       }
-      // A product of at most 1, a sum of at most 2.
-      expect_close(memory.values(op.weighted_x), weighted_x, 3 * kUnit, s.to);
-      expect_close(memory.values(op.weighted_dx), weighted_dx, 3 * kUnit, s.to);
+      expect_close(memory.values(op.x), weighted_x, kUnit, s.from);
+      expect_close(memory.values(op.dx), weighted_dx, kUnit, s.to);
       expect_close(memory.values(op.dweights), dweights, Dtype::f32);
     }
   }
@@ -170,14 +166,13 @@ void check_slices(const RowsCase& s, std::int64_t each) {
   CombineBackward back;
   rows.set(back);
   back.width = s.width;
-  back.x = memory.put_random(s.from, count);
-  back.dx = slope.dy;
+  const auto x = memory.random(count), dx = memory.random(count);
   back.weights = memory.put_random(Dtype::f32, pairs);
   back.terms = memory.put_random(Dtype::f32, s.layer.rows * s.layer.experts);
   Combine sum;
   rows.set(sum);
   sum.width = s.width;
-  sum.x = back.x;
+  sum.x = memory.put_random(s.from, count);
   sum.weights = back.weights;
   const auto run_all = [&](bool adds) {
     sum.y.accumulate = back.dweights.accumulate = adds;
@@ -191,12 +186,11 @@ void check_slices(const RowsCase& s, std::int64_t each) {
     sent.y = memory.write(s.from, count);
     act.y = memory.write(s.from, count);
     slope.dx = memory.write(s.from, 2 * count);
-    back.weighted_x = memory.write(s.from, count);
-    back.weighted_dx = memory.write(s.from, count);
+    back.x = {memory.put(s.from, x), true};
+    back.dx = {memory.put(s.from, dx), true};
     back.dweights = memory.write(Dtype::f32, pairs);
     sum.y = memory.write(Dtype::f32, s.layer.rows * s.width);
-    return std::vector<Target>{sent.y,           act.y,         slope.dx, back.weighted_x,
-                               back.weighted_dx, back.dweights, sum.y};
+    return std::vector<Target>{sent.y, act.y, slope.dx, back.x, back.dx, back.dweights, sum.y};
   };
   const std::vector<Target> whole = renew();
   run_all(false);

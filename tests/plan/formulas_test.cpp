@@ -196,9 +196,6 @@ void add_working(Table& table, const Letters& x, bool all, bool q_outer, double 
       table[name] = x.f * x.k * x.E * x.e;
     }
     if (x.biases) table["expert_bias_terms"] = 4 * x.f * x.X;
-    for (const char* name : {"weighted_act", "weighted_act_gradient"}) {
-      table[name] = x.f * x.k * x.F * x.e;
-    }
   }
   const auto dense = [&](const std::string& suffix, std::int64_t width) {
     table["up" + suffix] = table["up_gradient" + suffix] = x.f * 2 * width * x.e;
@@ -383,6 +380,42 @@ TEST(Formulas, AreThoseOfTheDocumentWithExperts) {
   for (const Extent extent : {Extent::chunk, Extent::whole}) {
     for (int corner = 0; corner < 60; ++corner) {
       expect_formulas(corner, extent, 1, Keys::gathered, 1, 16);
+    }
+  }
+}
+
+// Slices of experts add up f32 sums of rows. Outside of tiles, they leave all tiles of an extent
+// open.
+TEST(Formulas, OfOpenTilesAreThoseOfTheDocument) {
+  ModelSpec model = test::tiny_llama();
+  model.experts = 16;
+  model.active_experts = 8;
+  model.shared_feed_forward = 64;
+  const Problem problem = test::tiny_problem(model, 2, 64);
+  Strategy strategy = test::tiny_strategy(16);
+  strategy.tiles.ffn_rows = 4;
+  strategy.tiles.expert_slices = 4;
+  for (const Extent extent : {Extent::chunk, Extent::whole}) {
+    for (const ExpertLoop loop : {ExpertLoop::tiles, ExpertLoop::slices}) {
+      strategy.extent = extent;
+      strategy.tiles.expert_loop = loop;
+      const Letters x = letters_of(problem, strategy);
+      const std::int64_t open = loop == ExpertLoop::slices ? x.m / x.f : 1;
+      Table table{{"expert_sum", 4 * x.f * x.E},
+                  {"router_logits", 4 * x.f * x.X},
+                  {"routes", 4 * (2 * x.f * x.k + x.X)},
+                  {"expert_weights", 4 * x.f * x.k},
+                  {"expert_weights_gradient", 4 * x.f * x.k},
+                  {"out.shared", x.f * x.E * x.e},
+                  {"gradient.shared", x.f * x.E * x.e}};
+      for (auto& [name, bytes] : table) bytes *= open;
+      table["expert_rows"] = table["expert_outputs"] = x.f * x.k * x.E * x.e;
+      for (const Buffer& buffer : lower_ops(problem, strategy).buffers) {
+        const auto formula = table.extract(buffer.name);
+        if (formula.empty()) continue;
+        EXPECT_EQ(buffer.slots * buffer.slot_bytes().value, formula.mapped()) << buffer.name;
+      }
+      EXPECT_TRUE(table.empty()) << table.begin()->first;
     }
   }
 }

@@ -226,7 +226,7 @@ TEST_F(LoweredExperts, SlicesAreMadeOnceInOrder) {
                 }).count("S510"));
     EXPECT_TRUE(damaged(block, GroupedMatmul{}, [](auto&, auto, auto& op) {
                   op.out.accumulate = true;
-                }).count("S510"));
+                }).count("S306"));
     EXPECT_TRUE(
         damaged(block, Activation{}, [](auto&, auto, auto& op) { op.slice = {}; }).count("S205"));
   }

@@ -803,26 +803,24 @@ struct Combine {
 
 // The gradient of weighted experts, before their last product: y = weight * (x W), of which dx =
 // dy W^T is given per pair, without the weight. For pair p of weight w:
-//   dweights of its entry = x[p] . dx[p],  weighted_x[p] = w x[p],  weighted_dx[p] = w dx[p].
+//   dweights of its entry = x[p] . dx[p],  x[p] becomes w x[p],  dx[p] becomes w dx[p], in place.
 // So the product with x need not be made again. x, dx [rows * k, width]. terms [rows, X], when
 // present, is added to dweights by row and expert: dy times the bias of each expert. With a slice,
 // dweights of choices of other experts have 0, or what they had where the op adds to them.
 struct CombineBackward {
   static constexpr OpTraits kTraits{"combine_backward", Covers::nothing};
-  Operand x, dx, routes, weights, terms;
-  Target weighted_x, weighted_dx, dweights;
+  Operand routes, weights, terms;
+  Target x, dx, dweights;
   std::int64_t rows = 0, experts = 0, active = 0, width = 0;
   ExpertSlice slice;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
-    f.read("x", self.x);
-    f.read("dx", self.dx);
+    f.target("x", self.x);
+    f.target("dx", self.dx);
     f.indices("routes", self.routes, Holds::routes);
     f.read("weights", self.weights);
     f.read("terms", self.terms);
-    f.target("weighted_x", self.weighted_x);
-    f.target("weighted_dx", self.weighted_dx);
     f.target("dweights", self.dweights);
     f.constant("rows", self.rows);
     f.constant("experts", self.experts);

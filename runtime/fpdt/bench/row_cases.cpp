@@ -190,10 +190,8 @@ struct Rows {
     auto back = with_experts<CombineBackward>();
     back.routes = route.routes.operand;
     back.weights = sheet.given(Dtype::f32, rows, route.active);
-    back.x = values(route.active);
-    back.dx = values(route.active);
-    back.weighted_x = result(route.active);
-    back.weighted_dx = result(route.active);
+    back.x = sheet.sum(rows, route.active * width, storage);
+    back.dx = sheet.sum(rows, route.active * width, storage);
     back.dweights = sheet.result(Dtype::f32, rows, route.active);
     back.width = width;
     op(back);

@@ -315,11 +315,9 @@ void execute(const Combine& op, const Frame& frame) {
 }
 
 void execute(const CombineBackward& op, const Frame& frame) {
-  const View x = frame.view(op, op.x);
-  const View dx = frame.view(op, op.dx);
+  const View x = replacing(frame.view(op, op.x));
+  const View dx = replacing(frame.view(op, op.dx));
   const View weights = frame.view(op, op.weights);
-  const View weighted_x = frame.view(op, op.weighted_x);
-  const View weighted_dx = frame.view(op, op.weighted_dx);
   const View dweights = frame.view(op, op.dweights);
   const View terms = frame.view(op, op.terms);
   const Routes routes(op, frame);
@@ -336,9 +334,9 @@ void execute(const CombineBackward& op, const Frame& frame) {
       const float* b = load(dx, pair * op.width + at, n, b_buffer);
       dot += lane_sum(n, [a, b](std::int64_t i) { return a[i] * b[i]; });
       for (std::int64_t i = 0; i < n; ++i) out[i] = w * a[i];
-      store(weighted_x, pair * op.width + at, n, out);
+      store(x, pair * op.width + at, n, out);
       for (std::int64_t i = 0; i < n; ++i) out[i] = w * b[i];
-      store(weighted_dx, pair * op.width + at, n, out);
+      store(dx, pair * op.width + at, n, out);
     });
     if (present(terms)) {
       dot += load_scalar(terms, entry / op.active * op.experts + routes.expert_of(entry));

@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kWarp* kDeep)
   sum.store(matrix * width + column, sums);
 }
 
-// Napkin: reads and writes two rows per pair; bound by memory.
+// In place. Napkin: reads and writes two rows per pair; bound by memory.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     combine_gradient(Source<T> x, Source<T> dx, const float* weights, Sink<T> weighted_x,
@@ -196,22 +196,18 @@ void execute(const Combine& op, const Frame& frame) {
 }
 
 void execute(const CombineBackward& op, const Frame& frame) {
-  const View x = frame.view(op, op.x), dx = frame.view(op, op.dx);
+  const View x = replacing(frame.view(op, op.x)), dx = replacing(frame.view(op, op.dx));
   const View weights = frame.view(op, op.weights), dweights = frame.view(op, op.dweights);
-  const View weighted_x = frame.view(op, op.weighted_x);
-  const View weighted_dx = frame.view(op, op.weighted_dx);
   const Routes routes = routes_of(op, frame.view(op, op.routes));
-  for (const View& view : {x, dx, weighted_x, weighted_dx}) {
-    FPDT_ASSERT(view.elements >= routes.pairs * op.width);
-  }
+  for (const View& view : {x, dx}) FPDT_ASSERT(view.elements >= routes.pairs * op.width);
   const View terms = frame.view(op, op.terms);
   FPDT_ASSERT(holds(weights, routes.pairs) && holds(dweights, routes.pairs));
   FPDT_ASSERT(!present(terms) || holds(terms, op.rows * op.experts));
-  with_instance(true, {x, dx, weighted_x, weighted_dx}, op.width, [&](auto instance) {
+  with_instance(true, {x, dx}, op.width, [&](auto instance) {
     using T = typename decltype(instance)::Type;
     launch(combine_gradient<T, decltype(instance)::kElements>, warps_for(routes.pairs), kThreads, 0,
            frame.stream, source<T>(x), source<T>(dx), elements<const float>(weights),
-           sink<T>(weighted_x), sink<T>(weighted_dx), elements<float>(dweights),
+           sink<T>(x), sink<T>(dx), elements<float>(dweights),
            accumulates(dweights), routes, run_of(routes, op.slice), elements<const float>(terms),
            op.width);
   });

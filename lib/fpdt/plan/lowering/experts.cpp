@@ -36,8 +36,6 @@ Experts::Experts(Context& context, ActivationKind activation, std::int64_t tile,
   router_gradient_ = rows_of_width("router_gradient", tile, model_.hidden, storage_);
   rows_gradient_ = of_pairs("expert_rows_gradient", model_.hidden);
   act_gradient_ = of_pairs("act_gradient", width);
-  weighted_act_ = of_pairs("weighted_act", width);
-  weighted_gradient_ = of_pairs("weighted_act_gradient", width);
   up_gradient_ = of_pairs("up_gradient", model_.up_width());
 }
 
@@ -174,31 +172,26 @@ void Experts::backward(const LayerFrame& frame, std::int64_t extent, std::int64_
 
 void Experts::backward(const LayerFrame& frame, Routed& tile, Slice& slice) {
   const std::int64_t hidden = model_.hidden, width = model_.feed_forward;
-  const std::int64_t taken_rows = pairs(tile.rows);
   const std::string place = name(tile.place, slice);
   const Taken taken = take(frame, "re", place, tile, slice);
   const Operand dmade = dispatch("dispatch_dy." + place, tile, slice, tile.dy, made_);
   const Operand dact = product("dact." + place, frame, "down", tile, slice, dmade, act_gradient_,
                                hidden, width, true);
-  const Operand weighted = temporary(weighted_act_, taken_rows);
-  const Operand dweighted = temporary(weighted_gradient_, taken_rows);
   auto combine_back = of_slice<CombineBackward>(tile, slice);
-  combine_back.x = taken.act;
-  combine_back.dx = dact;
+  combine_back.x = {taken.act, true};
+  combine_back.dx = {dact, true};
   combine_back.weights = tile.weights;
   combine_back.terms = tile.terms;
-  combine_back.weighted_x = {weighted, false};
-  combine_back.weighted_dx = {dweighted, false};
   combine_back.dweights = {tile.dweights, slice.number > 0};
   combine_back.width = width;
   builder_.emit("dcombine." + place, LaneKind::compute, combine_back);
 
-  gradient("dw_down." + place, "down", tile, slice, slice.ddown, dmade, weighted, hidden, width);
+  gradient("dw_down." + place, "down", tile, slice, slice.ddown, dmade, taken.act, hidden, width);
   bias_gradient("db_down." + place, "down", tile, slice, dmade, tile.weights, hidden);
-  const Operand dup = temporary(up_gradient_, taken_rows);
+  const Operand dup = temporary(up_gradient_, pairs(tile.rows));
   auto slope = activation<ActivationBackward>(tile, slice);
   slope.x = taken.up;
-  slope.dy = dweighted;
+  slope.dy = dact;
   slope.dx = {dup, false};
   builder_.emit("dup." + place, LaneKind::compute, slope);
   gradient("dw_up." + place, "up", tile, slice, slice.dup, dup, taken.rows, model_.up_width(),

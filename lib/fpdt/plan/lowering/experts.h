@@ -123,7 +123,7 @@ class Experts : public LoweringPart {
   BufferId logits_, routes_, weights_, rows_, up_, act_, made_;
   BufferId weights_gradient_, logits_gradient_, router_gradient_, rows_gradient_;
   BufferId bias_terms_ = -1, sum_ = -1;
-  BufferId act_gradient_, weighted_act_, weighted_gradient_, up_gradient_;
+  BufferId act_gradient_, up_gradient_;
 };
 
 }  // namespace fpdt

@@ -66,13 +66,13 @@ void OriginRules::rule(const Combine& op) {
 }
 
 void OriginRules::rule(const CombineBackward& op) {
-  const OriginRuns rows = routed(op, {{"x", &op.x, op.width},
-                                      {"dx", &op.dx, op.width},
+  const OriginRuns rows = routed(op, {{"x", &op.x.operand, op.width},
+                                      {"dx", &op.dx.operand, op.width},
                                       {"weights", &op.weights, op.active},
                                       {"terms", &op.terms, op.experts}});
   const OriginRuns pairs = of_tile(rows, op.rows * op.active);
-  write(op.weighted_x, pairs, op.width);
-  write(op.weighted_dx, pairs, op.width);
+  write(op.x, pairs, op.width);
+  write(op.dx, pairs, op.width);
   write(op.dweights, rows, op.active);
 }
 

@@ -287,12 +287,11 @@ void rule(ShapeTerms& t, const CombineBackward& op) {
   if (!t.routes(op)) return;
   t.positive({{"width", op.width}});
   const std::int64_t pairs = elements_of({op.rows, op.active, op.width});
-  t.reads("x", op.x, pairs);
-  t.reads("dx", op.dx, pairs);
+  t.writes("x", op.x, pairs);
+  t.writes("dx", op.dx, pairs);
+  t.constant(op.x.accumulate && op.dx.accumulate, "x and dx change in place");
   t.reads("weights", op.weights, elements_of({op.rows, op.active}), Types::f32);
   t.may_read("terms", op.terms, elements_of({op.rows, op.experts}), Types::f32);
-  t.writes("weighted_x", op.weighted_x, pairs);
-  t.writes("weighted_dx", op.weighted_dx, pairs);
   t.writes("dweights", op.dweights, elements_of({op.rows, op.active}), Types::f32);
 }
 

@@ -53,7 +53,10 @@ class SlicesOfBlock {
     for_each_operand(op_->body, [&](std::string_view field, const Operand& operand, Access access) {
       if (access == Access::read) return read(operand, slice);
       if (access == Access::scratch) return;
-      if (slice.count == 0) return forget(operand);
+      if (slice.count == 0) {
+        if (access == Access::accumulate) read(operand, slice);
+        return forget(operand);
+      }
       if (sums_choices(body, field)) return add(operand, access, slice, experts);
       if constexpr (!kSumsPairs<Body>) write(operand, access, slice);
     });
@@ -82,10 +85,9 @@ class SlicesOfBlock {
     }
   }
 
+  // In place or anew.
   void write(const Operand& operand, Access access, const ExpertSlice& slice) {
-    if (access == Access::accumulate) {
-      return fail("adds to pairs, of which a slice has no others than its own");
-    }
+    if (access == Access::accumulate) read(operand, slice);
     forget(operand);
     made_[operand.buffer].push_back({operand.version, slice, false});
   }

@@ -251,13 +251,20 @@ Strategy checkpointed(const Problem& problem, Strategy strategy) {
 }
 
 // A gather of all experts takes as long as their products with 10^4 rows that take a tenth of them:
-// 2 bytes over 300 GB/s, and 2 r k / X flops at 250 TFLOP/s. Sums take twice as long.
-Strategy sliced(const Problem& problem, Strategy strategy) {
+// 2 bytes over 300 GB/s, and 2 r k / X flops at 250 TFLOP/s. Sums take twice as long. Links may be
+// slower, so slices outside of tiles are another start.
+Strategy sliced(const Problem& problem, Strategy strategy, ExpertLoop loop) {
   constexpr std::int64_t kRows = 32768, kSlices = 4;
   if (!problem.model.has_experts() || problem.ranks() == 1 || strategy.zero < 2) return strategy;
   strategy.tiles.expert_slices = std::gcd(problem.model.experts, kSlices);
+  strategy.tiles.expert_loop = loop;
   strategy.tiles.ffn_rows = std::min(geometry(problem, strategy).product_rows(0),
                                      std::max(kRows, least_ffn_rows(problem, strategy)));
+  return canonical(problem, strategy);
+}
+
+Strategy in_one_tile(const Problem& problem, Strategy strategy) {
+  strategy.tiles.ffn_rows = 0;
   return canonical(problem, strategy);
 }
 

@@ -99,9 +99,11 @@ Strategy over_all_ranks(const Problem& problem, std::int64_t batch);
 // The strategy in one chunk, with activation checkpointing and its offload: a layer's input goes to
 // the host, and forward is repeated in backward. All-to-alls do not overlap.
 Strategy checkpointed(const Problem& problem, Strategy strategy);
-// The strategy with the experts of a layer in slices, and tiles of as many rows as hide their
-// gathers; unchanged where that does not serve.
-Strategy sliced(const Problem& problem, Strategy strategy);
+// The strategy with the experts of a layer in slices, in a loop inside or outside of tiles of as
+// many rows as make products fast; unchanged where that does not serve.
+Strategy sliced(const Problem& problem, Strategy strategy, ExpertLoop loop);
+// The strategy with one tile of the feed-forward for all rows of a chunk.
+Strategy in_one_tile(const Problem& problem, Strategy strategy);
 // The strategy with everything spilled and tiles in proportion to the chunk.
 Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_t chunk_tokens,
                  std::int64_t ring = 1, std::int64_t tensor = 1);

@@ -184,8 +184,11 @@ class Climb {
             skeleton = entered(problem_, pins_, skeleton);
             push_shapes(skeleton);
             // Slices cost gathers and sums. Where devices have room, a lever may still choose them.
-            const Strategy in_slices = sliced(problem_, skeleton);
-            if (heavy && in_slices != skeleton) push_shapes(in_slices);
+            if (!heavy) continue;
+            Strategy in_slices = sliced(problem_, skeleton, ExpertLoop::slices);
+            if (in_slices == skeleton) continue;
+            push_shapes(in_slices);
+            if (in_slices.tiles.slices_outside()) push_shapes(in_one_tile(problem_, in_slices));
           }
         }
       }

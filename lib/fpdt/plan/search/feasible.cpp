@@ -52,7 +52,7 @@ std::vector<Strategy> lightest_strategies(const Problem& problem, const Pins& pi
           strategy.keep = homes;
           strategy = entered(problem, pins, roomy(problem, strategy));
           if (check(problem, strategy).empty()) all.push_back(strategy);
-          const Strategy in_slices = sliced(problem, strategy);
+          const Strategy in_slices = sliced(problem, strategy, ExpertLoop::tiles);
           if (in_slices != strategy && check(problem, in_slices).empty()) all.push_back(in_slices);
         }
       }

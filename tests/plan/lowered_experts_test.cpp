@@ -175,6 +175,8 @@ TEST_F(LoweredExperts, SlicesAreSharedUnderEveryStage) {
           strategy.zero_groups = groups;
           strategy.segments = {segment};
           strategy.micro_batches = 3 - segment;
+          strategy.tiles.ffn_rows = 2;
+          strategy.tiles.expert_loop = sound % 2 == 0 ? ExpertLoop::tiles : ExpertLoop::slices;
           if (!check(problem, strategy).empty()) continue;
           ++sound;
           expect_accounts(problem, strategy, true,

@@ -182,8 +182,10 @@ Traffic shared(const Problem& problem, const Strategy& strategy, std::int64_t el
         give(one, layers, gathers);
         continue;
       }
-      // Each tile gathers every slice, in forward and in backward.
-      const std::int64_t tiles = tiles_of_layer(problem, strategy);
+      // Each tile gathers every slice, in forward and in backward; or each extent does.
+      const std::int64_t tiles = strategy.tiles.slices_outside()
+                                     ? geometry(problem, strategy).extents
+                                     : tiles_of_layer(problem, strategy);
       one.elements = div_exact(one.elements, slices);
       for (std::int64_t slice = 0; slice < slices; ++slice) {
         give(one, layers, tiles * (forward + layers), tiles);

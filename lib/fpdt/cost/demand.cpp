@@ -96,13 +96,16 @@ class Rules {
     }
   }
 
-  // The share of a slice, whose experts serve as many pairs as others. A sum over choices, and the
-  // integers of the router, have all rows.
+  // The share of a slice, whose experts serve as many pairs as others. A sum over choices and the
+  // integers of the router have all rows, and the target of a bias has the slice alone.
   template <class T>
   [[nodiscard]] std::int64_t of_slice(const T& op, std::int64_t bytes_of_all) const {
     std::int64_t whole = bytes(op.routes);
     if constexpr (std::is_same_v<T, Combine>) {
       whole += (op.y.accumulate ? 2 : 1) * bytes(op.y.operand);
+    }
+    if constexpr (std::is_same_v<T, GroupedSum>) {
+      whole += (op.sum.accumulate ? 2 : 1) * bytes(op.sum.operand);
     }
     return whole + div_ceil(mul(bytes_of_all - whole, op.slice.count), op.experts);
   }

@@ -65,13 +65,13 @@ OpKind kind_on_compute(const Body& body) {
   }
   if (std::holds_alternative<AttentionBackward>(body)) return OpKind::attention_backward;
   if (std::holds_alternative<Matmul>(body)) return OpKind::matmul;
+  if (std::holds_alternative<Activation>(body) ||
+      std::holds_alternative<ActivationBackward>(body)) {
+    return OpKind::other;  // whether of experts or not
+  }
   const bool routes = std::visit(
       [](const auto& op) {
-        if constexpr (requires { op.kind; }) {
-          return false;  // activations are not theirs alone
-        } else {
-          return requires { op.routes; };
-        }
+        return requires { op.routes; };
       },
       body);
   if (routes) return OpKind::experts;

@@ -332,15 +332,13 @@ void Experts::deliver(const std::string& op, const Routed& tile, const Operand& 
 template <class Op>
 Op Experts::activation(const Routed& tile, const Slice& slice) const {
   Op op;
+  if (sliced()) {
+    op = of_slice<Op>(tile, slice);
+  } else {
+    op.rows = pairs(tile.rows);
+  }
   op.kind = activation_;
-  op.rows = pairs(tile.rows);
   op.width = model_.feed_forward;
-  if (!sliced()) return op;
-  op.routes = tile.routes;
-  op.rows = tile.rows;
-  op.experts = model_.experts;
-  op.active = model_.active_experts;
-  op.slice = slice.experts;
   return op;
 }
 

@@ -236,6 +236,19 @@ TEST_F(LoweredExperts, SlicesAreMadeOnceInOrder) {
   EXPECT_TRUE(damaged("backward", CombineBackward{}, of_another).count("S510"));
   EXPECT_TRUE(damaged("backward", ActivationBackward{}, of_another).count("S510"));
   EXPECT_TRUE(damaged("backward", GroupedGradient{}, of_another).count("S510"));
+  // A sum that ends in the gradient of another slice.
+  Schedule astray = whole;
+  const auto named = [](const auto& list, std::string_view name) {
+    return std::find_if(list.begin(), list.end(),
+                        [&](const auto& one) { return one.name == name; });
+  };
+  const auto other = named(astray.buffers, "grad.up.weight.0") - astray.buffers.begin();
+  std::vector<Op>& backward = ops_of(astray, "backward");
+  Op& reduce =
+      backward[static_cast<std::size_t>(named(backward, "reduce_dw_up.0.0.1") - backward.begin())];
+  std::get<ReduceScatter>(reduce.body).receive.front().operand.buffer =
+      static_cast<BufferIndex>(other);
+  EXPECT_EQ(codes_of(astray), (Codes{"S504", "S505"}));
   // Sums of slices receive the rows of all tiles.
   EXPECT_TRUE(
       after<GroupedGradient>([](GroupedGradient& op) { op.local_first += 1; }).count("S505"));

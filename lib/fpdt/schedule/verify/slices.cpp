@@ -5,7 +5,8 @@
 // in order of the experts; what is read afterwards is whole.
 #include <algorithm>
 #include <map>
-#include <type_traits>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -29,7 +30,7 @@ class SlicesOfBlock {
   void check() {
     for (const Op& op : block_.ops) {
       op_ = &op;
-      std::visit([&](const auto& body) { check(body); }, op.body);
+      check(op.body);
     }
     for (const auto& [buffer, versions] : made_) {
       for (const Made& one : versions) {
@@ -42,37 +43,46 @@ class SlicesOfBlock {
   }
 
  private:
-  template <class Body>
-  void check(const Body& body) {
+  // The experts that an op works on, of how many; an empty slice where it has none.
+  struct Work {
     ExpertSlice slice;
     std::int64_t experts = 0;
-    if constexpr (requires { ExpertSlice{body.slice}; }) {
-      slice = body.slice;
-      experts = body.experts;
-    }
-    for_each_operand(op_->body, [&](std::string_view field, const Operand& operand, Access access) {
+  };
+  static Work work_of(const Body& body) {
+    return std::visit(
+        [](const auto& one) -> Work {
+          if constexpr (requires { ExpertSlice{one.slice}; }) return {one.slice, one.experts};
+          return {};
+        },
+        body);
+  }
+
+  // Targets of rows, to which all experts of a row contribute.
+  static bool sums_choices(const Body& body, std::string_view field) {
+    return std::holds_alternative<Combine>(body) ||
+           (std::holds_alternative<CombineBackward>(body) && field == "dweights");
+  }
+  // Targets of experts: gradients, whose rows and parts have proofs of their own (S504 to S506).
+  static bool sums_pairs(const Body& body) {
+    return std::holds_alternative<GroupedGradient>(body) ||
+           std::holds_alternative<GroupedSum>(body);
+  }
+
+  // Each body is visited by itself: a visit in another compiles every pair of kinds.
+  void check(const Body& body) {
+    const Work work = work_of(body);
+    const ExpertSlice& slice = work.slice;
+    for_each_operand(body, [&](std::string_view field, const Operand& operand, Access access) {
       if (access == Access::read) return read(operand, slice);
       if (access == Access::scratch) return;
       if (slice.count == 0) {
         if (access == Access::accumulate) read(operand, slice);
         return forget(operand);
       }
-      if (sums_choices(body, field)) return add(operand, access, slice, experts);
-      if constexpr (!kSumsPairs<Body>) write(operand, access, slice);
+      if (sums_choices(body, field)) return add(operand, access, work);
+      if (!sums_pairs(body)) write(operand, access, slice);
     });
   }
-
-  // Targets of rows, to which all experts of a row contribute.
-  template <class Body>
-  static bool sums_choices(const Body&, std::string_view field) {
-    if constexpr (std::is_same_v<Body, Combine>) return true;
-    if constexpr (std::is_same_v<Body, CombineBackward>) return field == "dweights";
-    return false;
-  }
-  // Targets of experts: gradients, whose rows and parts have proofs of their own (S504 to S506).
-  template <class Body>
-  static constexpr bool kSumsPairs =
-      std::is_same_v<Body, GroupedGradient> || std::is_same_v<Body, GroupedSum>;
 
   void read(const Operand& operand, const ExpertSlice& slice) {
     const Made* const one = find(operand);
@@ -92,7 +102,8 @@ class SlicesOfBlock {
     made_[operand.buffer].push_back({operand.version, slice, false});
   }
 
-  void add(const Operand& operand, Access access, const ExpertSlice& slice, std::int64_t experts) {
+  void add(const Operand& operand, Access access, const Work& work) {
+    const ExpertSlice& slice = work.slice;
     const Made* const one = find(operand);
     const std::int64_t begin = one == nullptr || !one->sum ? 0 : one->slice.count;
     if (slice.first != begin || (access == Access::write) != (begin == 0)) {
@@ -101,7 +112,7 @@ class SlicesOfBlock {
     }
     forget(operand);
     const std::int64_t end = slice.first + slice.count;
-    if (end < experts) made_[operand.buffer].push_back({operand.version, {0, end}, true});
+    if (end < work.experts) made_[operand.buffer].push_back({operand.version, {0, end}, true});
   }
 
   // The last version is the likely one.

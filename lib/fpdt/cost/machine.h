@@ -55,7 +55,7 @@ class Machine {
   std::int64_t devices_per_node_;
   double matmul_, grouped_;
   Tiles forward_, backward_;
-  std::array<double, std::variant_size_v<Body>> bandwidth_{};  // by kind
+  std::array<double, kBodies> bandwidth_{};  // by kind
   double h2d_, d2h_, link_, network_;
   double own_network_;  // of one device
 

@@ -1185,7 +1185,7 @@ struct Exchange {
   }
 };
 
-using Body =
+using Kinds =
     std::variant<Matmul, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute, Add,
                  AttentionForward, AttentionDelta, AttentionBackward, Activation,
                  ActivationBackward, Embedding, EmbeddingBackward, LossStatistics, LossSum,
@@ -1194,13 +1194,24 @@ using Body =
                  GroupedMatmul, GroupedGradient, ExpertLoads, BalanceLoss, AttentionSink,
                  AttentionSinkGradient, GroupedSum, NormColumns, NormColumnsBackward>;
 
-inline constexpr std::size_t kBodies = std::variant_size_v<Body>;
+// One of the kinds. Its copies, moves and destructor are compiled once: each visits all kinds.
+struct Body : Kinds {
+  using Kinds::Kinds;
+  Body();
+  Body(const Body& other);
+  Body(Body&& other) noexcept;
+  Body& operator=(const Body& other);
+  Body& operator=(Body&& other) noexcept;
+  ~Body();
+};
+
+inline constexpr std::size_t kBodies = std::variant_size_v<Kinds>;
 
 // The word of each alternative in the file, in the variant's order.
 inline constexpr std::array<std::string_view, kBodies> kBodyNames =
     []<class... Ops>(std::type_identity<std::variant<Ops...>>) {
       return std::array{Ops::kTraits.name...};
-    }(std::type_identity<Body>{});
+    }(std::type_identity<Kinds>{});
 
 const OpTraits& traits(const Body& body);
 inline std::string_view body_name(const Body& body) { return kBodyNames[body.index()]; }
@@ -1224,23 +1235,6 @@ inline std::int64_t source_of(std::int64_t hop, std::int64_t mine, std::int64_t 
   return (mine + members - hop) % members;
 }
 
-template <class Found>
-struct OperandVisitor : FieldVisitor<OperandVisitor<Found>> {
-  explicit OperandVisitor(Found& each) : found(each) {}
-  Found& found;
-
-  void read(std::string_view field, const Operand& operand) {
-    if (operand.present()) found(field, operand, Access::read);
-  }
-  void target(std::string_view field, const Target& target) {
-    if (!target.present()) return;
-    found(field, target.operand, target.accumulate ? Access::accumulate : Access::write);
-  }
-  void scratch(std::string_view field, const Operand& operand) {
-    if (operand.present()) found(field, operand, Access::scratch);
-  }
-};
-
 // An operand of an op, with its field and how the op accesses it.
 struct Use {
   std::string_view field;
@@ -1248,15 +1242,19 @@ struct Use {
   Access access = Access::read;
 };
 
+// Takes an operand for the caller whose address it gets.
+using FoundOperand = void (*)(void* caller, std::string_view field, const Operand& operand,
+                              Access access);
+void visit_operands(const Body& body, void* caller, FoundOperand found);
+
 // Calls found(field, operand, access) with the operands that an op reads and writes, in the order
 // of its fields; no other code decides this. Empty operands are left out.
 template <class Found>
 void for_each_operand(const Body& body, Found found) {
-  std::visit(
-      [&found](const auto& op) {
-        std::decay_t<decltype(op)>::fields(op, OperandVisitor<Found>(found));
-      },
-      body);
+  visit_operands(body, &found,
+                 [](void* caller, std::string_view field, const Operand& operand, Access access) {
+                   (*static_cast<Found*>(caller))(field, operand, access);
+                 });
 }
 
 // The same as a list.

@@ -235,7 +235,7 @@ class Printer {
 
   const Schedule& schedule_;
   std::string text_;
-  std::array<std::vector<std::string>, std::variant_size_v<Body>> defaults_;
+  std::array<std::vector<std::string>, kBodies> defaults_;
 };
 
 // Whether c continues a, b evenly: same block, arguments in arithmetic progression.

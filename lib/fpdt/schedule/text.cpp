@@ -332,7 +332,7 @@ Body body_at(std::size_t wanted, std::index_sequence<Index...>) {
 std::optional<Body> body_named(std::string_view name) {
   for (std::size_t i = 0; i < kBodyNames.size(); ++i) {
     if (kBodyNames[i] == name) {
-      return body_at(i, std::make_index_sequence<std::variant_size_v<Body>>());
+      return body_at(i, std::make_index_sequence<kBodies>());
     }
   }
   return std::nullopt;

@@ -43,7 +43,7 @@ class Clock {
         runners_(question.program.lanes.size()),
         completed_(runners_.size(), 0) {
     answer_.lane_busy.assign(4, 0);
-    answer_.kind_busy.assign(std::variant_size_v<Body>, 0);
+    answer_.kind_busy.assign(kBodies, 0);
     answer_.calls.resize(question.calls.size());
     untraced_until_.assign(question.calls.size() + 1, table.size());
     for (std::int32_t call = table.size(); call-- > 0;) {

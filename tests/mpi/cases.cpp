@@ -1,6 +1,7 @@
 // Draws operands from the number of the case, the rank and the position of the element.
 #include "cases.h"
 
+#include <algorithm>
 #include <array>
 #include <random>
 #include <thread>
@@ -17,11 +18,12 @@ namespace {
 
 constexpr std::size_t kPairs = 2;
 
-// Numbers of very different sizes, so that a sum depends on its order.
+// Numbers of very different sizes, so that a sum depends on its order. They repeat after a prime.
 std::vector<std::byte> draw(std::int64_t elements, Dtype dtype, unsigned seed) {
   std::minstd_rand generator(seed + 1);
   std::vector<std::byte> bytes(index(elements * dtype_bytes(dtype)));
-  for (std::int64_t i = 0; i < elements; ++i) {
+  constexpr std::int64_t kPeriod = 9973;
+  for (std::int64_t i = 0; i < std::min(elements, kPeriod); ++i) {
     const auto drawn = static_cast<std::int32_t>(generator());
     const float value = static_cast<float>(drawn % 1000) * (drawn % 3 == 0   ? 1e-4F
                                                             : drawn % 3 == 1 ? 1.0F
@@ -29,6 +31,11 @@ std::vector<std::byte> draw(std::int64_t elements, Dtype dtype, unsigned seed) {
     if (dtype == Dtype::f32) reinterpret_cast<float*>(bytes.data())[i] = value;
     if (dtype == Dtype::bf16) reinterpret_cast<std::uint16_t*>(bytes.data())[i] = narrow(value);
     if (dtype == Dtype::i32) reinterpret_cast<std::int32_t*>(bytes.data())[i] = drawn;
+  }
+  for (std::size_t at = index(kPeriod * dtype_bytes(dtype)); at < bytes.size();) {
+    const std::size_t more = std::min(at, bytes.size() - at);
+    std::copy_n(bytes.data(), more, bytes.data() + at);
+    at += more;
   }
   return bytes;
 }

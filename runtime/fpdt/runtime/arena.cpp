@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <sys/mman.h>
@@ -32,17 +33,23 @@ constexpr std::chrono::milliseconds kBetweenAttempts{10};
 // The limit from the command line; 0: none. It is global because it limits the whole process.
 Bytes declared;
 
-// The number after `key` in a file of "key number" lines.
-std::optional<std::int64_t> find_number(const std::string& path, std::string_view key) {
+// The sum of the numbers after `keys` in a file of "key number" lines; none without any of them.
+std::optional<std::int64_t> find_numbers(const std::string& path,
+                                         std::initializer_list<std::string_view> keys) {
   std::ifstream file(path);
+  std::optional<std::int64_t> sum;
+  std::size_t found = 0;
   std::string word;
-  std::int64_t number = 0;
-  while (file >> word) {
-    if (word == key && file >> number) return number;
+  while (found < keys.size() && file >> word) {
+    std::int64_t number = 0;
+    if (std::find(keys.begin(), keys.end(), word) != keys.end() && file >> number) {
+      sum = sum.value_or(0) + number;
+      ++found;
+    }
     file.clear();
     file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   }
-  return std::nullopt;
+  return sum;
 }
 
 // The number that a file consists of; empty for "max" or no such file.
@@ -76,8 +83,8 @@ std::int64_t group_limit(const std::string& root, const GroupFiles& files, std::
     const auto used = read_number(folder + files.used);
     if (most && used) {
       const std::int64_t cache =
-          find_number(folder + "memory.stat", files.inactive_cache).value_or(0) +
-          find_number(folder + "memory.stat", files.active_cache).value_or(0);
+          find_numbers(folder + "memory.stat", {files.inactive_cache, files.active_cache})
+              .value_or(0);
       least = std::min(least, std::max<std::int64_t>(0, *most - *used + std::min(cache, *used)));
     }
     if (path.empty() || path == "/") return least;
@@ -166,7 +173,7 @@ MemoryLimit memory_limit(const std::string& root) {
     limit.bytes = std::max(Bytes{0}, declared - resident_now());
   } else {
     const std::int64_t kibi =
-        find_number(root + "/proc/meminfo", "MemAvailable:").value_or(kNoLimit / 1024);
+        find_numbers(root + "/proc/meminfo", {"MemAvailable:"}).value_or(kNoLimit / 1024);
     limit = {Bytes{mul(kibi, 1024)}, "MemAvailable"};
   }
   if (const MemoryLimit group = control_group_limit(root); group.bytes < limit.bytes) limit = group;
@@ -242,7 +249,7 @@ Bytes resident_bytes(std::span<const std::byte> range) {
 
 // Not ru_maxrss, which begins with the peak of the program that started this one.
 Bytes peak_resident_bytes() {
-  return Bytes{mul(find_number("/proc/self/status", "VmHWM:").value_or(0), 1024)};
+  return Bytes{mul(find_numbers("/proc/self/status", {"VmHWM:"}).value_or(0), 1024)};
 }
 
 }  // namespace fpdt

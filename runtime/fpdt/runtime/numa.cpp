@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <sched.h>
+#include <sstream>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -37,10 +38,15 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// The rest of the line that begins with `key`, without blanks before it.
-std::optional<std::string> find_line(const std::string& path, std::string_view key) {
+std::string contents(const std::string& path) {
   std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The rest of the line of `text` that begins with `key`, without blanks before it.
+std::optional<std::string> find_line(const std::string& text, std::string_view key) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
     if (line.compare(0, key.size(), key) != 0) continue;
     const std::size_t start = line.find_first_not_of(" \t", key.size());
     return start == std::string::npos ? "" : line.substr(start);
@@ -49,9 +55,9 @@ std::optional<std::string> find_line(const std::string& path, std::string_view k
 }
 
 // Zero where there is no such line "Node 0 MemFree:  12 kB".
-Bytes node_bytes(const std::string& path, std::int32_t node, std::string_view key) {
+Bytes node_bytes(const std::string& meminfo, std::int32_t node, std::string_view key) {
   const std::string text =
-      find_line(path, fmt::format("Node {} {}:", node, key)).value_or(std::string());
+      find_line(meminfo, fmt::format("Node {} {}:", node, key)).value_or(std::string());
   constexpr std::int64_t kMost = std::int64_t{1} << 50;  // kibibytes
   std::int64_t kibi = 0;
   std::from_chars(text.data(), text.data() + text.size(), kibi);
@@ -136,7 +142,7 @@ std::vector<NumaNode> numa_nodes(const std::string& root) {
   const auto online = parse_numbers(first_line(folder + "online"), kNodesEnd);
   if (!online) return {};
   const auto mems = parse_numbers(
-      find_line(root + "/proc/self/status", "Mems_allowed_list:").value_or(std::string()),
+      find_line(contents(root + "/proc/self/status"), "Mems_allowed_list:").value_or(""),
       kNodesEnd);
   const bool all_mems = !mems || mems->empty();  // the system does not tell
   std::vector<NumaNode> nodes;
@@ -149,9 +155,8 @@ std::vector<NumaNode> numa_nodes(const std::string& root) {
     node.cpus = std::move(*cpus);
     node.forbidden = !all_mems && !contains(*mems, number);
     if (node.forbidden) continue;
-    const auto bytes = [&](std::string_view key) {
-      return node_bytes(path + "meminfo", number, key);
-    };
+    const std::string meminfo = contents(path + "meminfo");
+    const auto bytes = [&](std::string_view key) { return node_bytes(meminfo, number, key); };
     node.memory = bytes("MemTotal");
     node.free = bytes("MemFree");
     node.cache = bytes("Active(file)") + bytes("Inactive(file)") + bytes("SReclaimable");

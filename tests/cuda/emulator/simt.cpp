@@ -218,9 +218,9 @@ void Machine::run_block() {
   std::memset(shared.get(), 0xFF, shared_bytes_);  // NaN
   do {
     // Draws a new order in every round with a multiplicative generator.
-    for (std::size_t i = 0; i < threads_; ++i) {
+    for (std::size_t i = 0; i < threads_ && options.seed != 0; ++i) {
       random_ = random_ * 6364136223846793005ULL + seed;
-      if (options.seed != 0) std::swap(order_[i], order_[(random_ >> 33) % threads_]);
+      std::swap(order_[i], order_[(random_ >> 33) % threads_]);
     }
     for (std::size_t i = 0; i < threads_ && options.seed < 2; ++i) {
       if (fibers[order_[i]].state == State::ready) resume(order_[i]);

@@ -49,7 +49,7 @@ class Climb {
         }
       }
     }
-    if (!fitting_) take_lightest();
+    if (!fitting_ && !hopeless_) take_lightest();
     return finished();
   }
 
@@ -70,9 +70,16 @@ class Climb {
   };
 
   SearchResult finished() {
-    if (result_.best && !effort_.any) improve();
+    if (result_.best && !effort_.any && promises(result_.best->nanoseconds)) improve();
     result_.front = pareto(problem_, std::move(seen_));
     return std::move(result_);
+  }
+
+  // Whether levers may make a step faster than the bound. From one that took twice as long, none
+  // has.
+  bool promises(std::int64_t nanoseconds) const {
+    constexpr double kHopeless = 2;
+    return static_cast<double>(nanoseconds) < kHopeless * static_cast<double>(effort_.bound);
   }
 
   std::int64_t floor_of(const Strategy& strategy) const {
@@ -88,7 +95,13 @@ class Climb {
   void push(const Start& start) {
     std::int64_t time = floor_of(start.fastest);
     if (time >= effort_.bound) return;
-    if (start.stage >= Stage::priced) time = estimates_.nanoseconds(start.fastest);
+    if (start.stage >= Stage::priced) {
+      time = estimates_.nanoseconds(start.fastest);
+      if (!promises(time)) {
+        hopeless_ = true;
+        return;
+      }
+    }
     starts_.emplace(std::pair(time, static_cast<std::int64_t>(pushed_++)), start);
   }
 
@@ -280,7 +293,8 @@ class Climb {
   Estimates& estimates_;
   std::map<std::pair<std::int64_t, std::int64_t>, Start> starts_;  // by time and number
   std::size_t pushed_ = 0;
-  bool fitting_ = false;  // a start that fits was found
+  bool fitting_ = false;   // a start that fits was found
+  bool hopeless_ = false;  // one that may fit is far slower than the bound
   std::vector<Candidate> seen_;
   std::int64_t fastest_ = std::numeric_limits<std::int64_t>::max();
   SearchResult result_;

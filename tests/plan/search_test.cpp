@@ -10,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/plan.h"
+#include "fpdt/plan/search/climb.h"
+#include "fpdt/plan/search/estimates.h"
 #include "fpdt/plan/search/feasible.h"
 #include "fpdt/plan/search/floor.h"
 #include "fpdt/plan/search/ladder.h"
@@ -318,6 +320,22 @@ TEST(Search, HoldsItsPins) {
   const Strategy pinned = tiny_strategy(64);
   EXPECT_EQ(search(problem, {nullptr, {}, pinned}).best->strategy, pinned);
   EXPECT_THROW(search(problem, {nullptr, 33, {}}), InputError);
+}
+
+// Floors know no waits, so they are below a bound that no start comes near.
+TEST(Search, LeavesWhatIsFarSlowerThanItsBound) {
+  Problem problem = timed_problem(tiny_llama(), 2, 256);
+  problem.cluster.rates.link = {1e6, 1e6, 1e6};
+  Estimates estimates(problem);
+  const Candidate best = climb(problem, {}, {}, estimates).best.value();
+  SearchEffort effort;
+  effort.bound = best.nanoseconds;
+  EXPECT_EQ(climb(problem, {}, effort, estimates).best.value().nanoseconds, best.nanoseconds);
+  effort.bound = best.nanoseconds / 3;
+  ASSERT_LT(compute_floor(problem, best.strategy, estimates.machine()), effort.bound);
+  const SearchResult none = climb(problem, {}, effort, estimates);
+  EXPECT_FALSE(none.best);
+  EXPECT_EQ(none.candidates, 0);
 }
 
 class AllRegions : public testing::TestWithParam<SmallCase> {};

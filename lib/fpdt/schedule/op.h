@@ -1185,7 +1185,7 @@ struct Exchange {
   }
 };
 
-using Kinds =
+using BodyKinds =
     std::variant<Matmul, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute, Add,
                  AttentionForward, AttentionDelta, AttentionBackward, Activation,
                  ActivationBackward, Embedding, EmbeddingBackward, LossStatistics, LossSum,
@@ -1195,8 +1195,8 @@ using Kinds =
                  AttentionSinkGradient, GroupedSum, NormColumns, NormColumnsBackward>;
 
 // One of the kinds. Its copies, moves and destructor are compiled once: each visits all kinds.
-struct Body : Kinds {
-  using Kinds::Kinds;
+struct Body : BodyKinds {
+  using BodyKinds::BodyKinds;
   Body();
   Body(const Body& other);
   Body(Body&& other) noexcept;
@@ -1205,13 +1205,13 @@ struct Body : Kinds {
   ~Body();
 };
 
-inline constexpr std::size_t kBodies = std::variant_size_v<Kinds>;
+inline constexpr std::size_t kBodies = std::variant_size_v<BodyKinds>;
 
 // The word of each alternative in the file, in the variant's order.
 inline constexpr std::array<std::string_view, kBodies> kBodyNames =
     []<class... Ops>(std::type_identity<std::variant<Ops...>>) {
       return std::array{Ops::kTraits.name...};
-    }(std::type_identity<Kinds>{});
+    }(std::type_identity<BodyKinds>{});
 
 const OpTraits& traits(const Body& body);
 inline std::string_view body_name(const Body& body) { return kBodyNames[body.index()]; }

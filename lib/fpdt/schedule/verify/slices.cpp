@@ -68,7 +68,6 @@ class SlicesOfBlock {
            std::holds_alternative<GroupedSum>(body);
   }
 
-  // Each body is visited by itself: a visit in another compiles every pair of kinds.
   void check(const Body& body) {
     const Work work = work_of(body);
     const ExpertSlice& slice = work.slice;

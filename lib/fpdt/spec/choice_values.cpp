@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "fpdt/base/largest.h"
 #include "fpdt/base/math.h"
 #include "fpdt/spec/layer_places.h"
 
@@ -22,11 +23,8 @@ Strategy with(Strategy strategy, const Change& change) {
 // Strategies with none, all, one more or less than `now`, and as many as fit, at most `most`.
 template <class With>
 Strategies amounts(std::int64_t now, std::int64_t most, const Fits& fits, const With& with) {
-  std::int64_t fit = 0;
-  for (std::int64_t high = most + 1; high - fit > 1;) {
-    const std::int64_t middle = fit + (high - fit) / 2;
-    (fits(with(middle)) ? fit : high) = middle;
-  }
+  const std::int64_t fit =
+      largest_that_fits(most, now, [&](std::int64_t n) { return fits(with(n)); });
   Strategies values;
   for (const std::int64_t n : {std::int64_t{0}, now - 1, now + 1, fit, most}) {
     if (n >= 0 && n <= most) values.push_back(with(n));

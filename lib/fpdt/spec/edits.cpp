@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "fpdt/base/largest.h"
 #include "fpdt/base/math.h"
 #include "fpdt/spec/attention_kernels.h"
 #include "fpdt/spec/layer_places.h"
@@ -123,31 +124,22 @@ Strategy with_least_repeated(const Problem& problem, const Strategy& strategy,
   const auto fit = [&](const StoredFrom& from) {
     return fits(with_stored_from(problem, strategy, from));
   };
-  std::int64_t none = -1;         // a threshold that does not fit
-  std::int64_t chunk = most + 1;  // one that does
-  std::int64_t step = 1;
-  for (std::int64_t next = guess < 0 ? 0 : std::min(guess, most); chunk - none > 1;) {
-    (fit({next, layers}) ? chunk : none) = next;
-    // Away from the guess in steps that double, until it lies between; then by halves.
-    if (none >= 0 && chunk <= most) {
-      next = none + (chunk - none) / 2;
-    } else {
-      next = chunk <= most ? std::max<std::int64_t>(0, chunk - step)
-                           : std::min(most, none + (guess < 0 ? most : step));
-      step *= 2;
-    }
-  }
-  if (chunk > most) return with_stored(problem, strategy, {});
+  // Of none, of the last chunk, of one more and so on.
+  const std::int64_t stored = largest_that_fits(most + 1, guess < 0 ? most + 1 : most + 1 - guess,
+                                                [&](std::int64_t chunks) {
+                                                  return fit({most + 1 - chunks, layers});
+                                                });
+  if (stored == 0) return with_stored(problem, strategy, {});
+  const std::int64_t chunk = most + 1 - stored;
   if (chunk == 0) return with_stored_from(problem, strategy, {0, layers});
   // Whole segments, so that few kinds differ, unless chunks are so few that each is worth much.
   constexpr std::int64_t kFew = 32;
   const std::int64_t unit = most < kFew ? 1 : longest_segment(strategy);
-  std::int64_t count = 0;
-  for (std::int64_t high = div_ceil(layers, unit); high - count > 1;) {
-    const std::int64_t middle = count + (high - count) / 2;
-    (fit({none, middle * unit}) ? count : high) = middle;
-  }
-  return with_stored_from(problem, strategy, {none, count * unit});
+  const std::int64_t others = div_ceil(layers, unit) - 1;  // all do not fit
+  const std::int64_t count = largest_that_fits(others, div_ceil(others, 2), [&](std::int64_t some) {
+    return fit({chunk - 1, some * unit});
+  });
+  return with_stored_from(problem, strategy, {chunk - 1, count * unit});
 }
 
 OutputWeights output_weights(const Problem& problem, double repeated_share) {

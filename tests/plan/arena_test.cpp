@@ -92,6 +92,17 @@ TEST(Arena, IsAtMostPredictedWhereItWasNot) {
   }
 }
 
+TEST(Arena, IsAtMostPredictedWithManyLayers) {
+  std::int64_t sound = 0;
+  for (std::uint32_t seed = 0; seed < 300; ++seed) {
+    const DrawnStep one = many_layers(seed);
+    if (!check(one.problem, one.strategy).empty()) continue;
+    ++sound;
+    expect_arena_fits(one, seed);
+  }
+  EXPECT_GT(sound, 150);
+}
+
 // In more slices of experts than a thumbnail has.
 TEST(Arena, IsAtMostPredictedInSlices) {
   std::int64_t sound = 0;

@@ -147,4 +147,39 @@ DrawnStep many_chunks(std::uint32_t seed) {
   return {problem, canonical(problem, strategy)};
 }
 
+// Classes store attention from different chunks on.
+DrawnStep many_layers(std::uint32_t seed) {
+  Draw draw(seed);
+  ModelSpec model = test::tiny_llama();
+  model.layers = draw.of({12, 18, 26});
+  const std::int64_t ranks = draw.of({1, 2});
+  Strategy strategy = test::tiny_strategy(ranks * 2);
+  Problem problem = test::tiny_problem(model, ranks, strategy.tiles.chunk_tokens * 4);
+  strategy.segments.clear();
+  const std::int64_t longest = draw.of({1, 2, 3, 4, 5});
+  for (std::int64_t length = longest; length > 0; length -= draw.of({1, 1, 2})) {
+    const int equal = draw.of({1, 2, 3});
+    for (int i = 0; i < equal; ++i) strategy.segments.push_back(length);
+  }
+  if (draw.of({true, false})) strategy.segments.push_back(1);
+  LayerClass& first = strategy.layer_classes.front();
+  first.recompute = Recompute::keep_attention;
+  for (double& kept : first.keep) kept = draw.of({0.0, 0.0, 0.5, 1.0});
+  strategy.layer_classes.assign(3, first);
+  for (std::size_t c = 0; c < 3; ++c) {
+    LayerClass& one = strategy.layer_classes[c];
+    if (c < 2) one.layers = draw.of({1, 2, 3, 4, 5});
+    one.first_stored_chunk = draw.of({0, 1, 2, longest > 1 ? 4 : 3});
+  }
+  strategy.zero = draw.of({0, 2, 3});
+  strategy.keep = kStateHomes[draw.of<std::size_t>({0, 1, 2, 3})];
+  if (!check(problem, strategy).empty()) strategy.keep = kStateHomes[0];
+  strategy.layer_gradients = draw.of({LayerGradients::apart, LayerGradients::in_inputs});
+  strategy.queries = draw.of({Queries::stored, Queries::again});
+  strategy.tiles.backward_order = draw.of({BackwardOrder::kv_outer, BackwardOrder::q_outer});
+  strategy.copies.prefetch_depth = draw.of({1, 2});
+  draw_kinds(draw, problem.model, strategy.tiles.chunk_tokens);
+  return {problem, canonical(problem, strategy)};
+}
+
 }  // namespace fpdt

@@ -73,7 +73,7 @@ TEST(Narrowed, KeepsClassesSegmentsAndRaggedChunks) {
   strategy.layer_classes.insert(strategy.layer_classes.begin(), stored);
   strategy.tiles.ffn_rows = 4096;
   expect_same_shape(problem, strategy);
-  EXPECT_EQ(narrowed(problem, strategy).first.model.layers, 4);
+  EXPECT_EQ(narrowed(problem, strategy).first.model.layers, 6);
 
   Strategy segments = default_strategy(problem);
   segments.segments = {4};

@@ -4,9 +4,15 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "fpdt/base/math.h"
 #include "fpdt/spec/edits.h"
 
 namespace fpdt {
@@ -30,36 +36,115 @@ TEST(LayerPlaces, WalkSegmentsAndClasses) {
   EXPECT_TRUE(places[4].first() && places[4].last());
 }
 
-TEST(LayerPlaces, ShortenWhatIsAlike) {
+// "0.", a layer of class 0 and the first kind; "| 1w", the first of a segment, of the second kind.
+std::string in_words(const Strategy& strategy, const ModelSpec& model) {
+  std::string words;
+  std::int64_t layer = 0;
+  for (const LayerPlace& at : layer_places(strategy, model.layers)) {
+    words += fmt::format("{}{}{}", at.first() ? "|" : "", at.layer_class,
+                         model.kind_at(layer++) == 0 ? "." : "w");
+  }
+  return words;
+}
+
+TEST(LayerPlaces, ShortenWhatRepeats) {
   Strategy strategy;
   strategy.segments = {8, 8, 8, 4, 1};
   strategy.layer_classes.assign(2, LayerClass{});
   strategy.layer_classes.front().layers = 20;
   ModelSpec model;
   model.layers = 32;
-  shorten_layers(strategy, model, {.in_segment = 3, .segments = 2, .alone = 3});
-  EXPECT_EQ(model.layers, 18);
-  EXPECT_EQ(strategy.segments, (std::vector<std::int64_t>{3, 3, 6, 3, 1}));
-  EXPECT_EQ(strategy.layer_classes.front().layers, 9);
+  shorten_layers(strategy, model);
+  EXPECT_EQ(in_words(strategy, model), "|0.0.0.|0.0.1.1.1.|1.1.1.|1.|1.");
+  Strategy alone;
+  model = ModelSpec{};
+  model.layers = 32;
+  shorten_layers(alone, model);
+  EXPECT_EQ(in_words(alone, model), "|0.|0.|0.");
 }
 
-// A pattern that repeats remains twice, with the layers after its last repetition.
+// A model of one layer, or of two, has nothing to spare.
+TEST(LayerPlaces, ShortenNothingOfFewLayers) {
+  for (const std::int64_t layers : {1, 2, 3}) {
+    for (const std::int64_t length : {1, 2, 3}) {
+      Strategy strategy;
+      strategy.segments = {length};
+      ModelSpec model;
+      model.layers = layers;
+      const std::string whole = in_words(strategy, model);
+      shorten_layers(strategy, model);
+      EXPECT_EQ(in_words(strategy, model), whole);
+    }
+  }
+}
+
 TEST(LayerPlaces, ShortenPatternsThatRepeat) {
   Strategy strategy;
   ModelSpec model;
   model.layers = 62;
   model.kinds.resize(2);
   model.pattern = {0, 0, 0, 0, 0, 1};
-  const MostAlike most{.in_segment = 3, .segments = 2, .alone = 3};
   ModelSpec alone = model;
-  shorten_layers(strategy, alone, most);
-  EXPECT_EQ(alone.pattern, (std::vector<std::int64_t>{0, 0, 0, 1, 0, 0, 0, 1, 0, 0}));
-  EXPECT_EQ(alone.layers, 10);
-  EXPECT_EQ(strategy.segments, std::vector<std::int64_t>{1});
+  shorten_layers(strategy, alone);
+  EXPECT_EQ(in_words(strategy, alone), "|0.|0.|0.|0w|0.|0.");
   strategy.segments = {6};
-  shorten_layers(strategy, model, most);
-  EXPECT_EQ(model.pattern, (std::vector<std::int64_t>{0, 0, 0, 1, 0, 0, 0, 1, 0, 0}));
-  EXPECT_EQ(strategy.segments, (std::vector<std::int64_t>{4, 4, 2}));
+  shorten_layers(strategy, model);
+  EXPECT_EQ(in_words(strategy, model), "|0.0.0.0w|0.0.");
+}
+
+using Rows = std::set<std::vector<std::tuple<std::size_t, std::int64_t, bool>>>;
+
+// All rows of layers that are in a row, those at the end as well.
+Rows rows_of(const Strategy& strategy, const ModelSpec& model) {
+  std::vector<std::tuple<std::size_t, std::int64_t, bool>> layers;
+  for (const LayerPlace& at : layer_places(strategy, model.layers)) {
+    layers.emplace_back(at.layer_class, model.kind_at(std::ssize(layers)), at.first());
+  }
+  Rows rows;
+  for (auto begin = layers.begin(); begin != layers.end(); ++begin) {
+    std::vector row(begin, std::min(begin + kLayersInARow, layers.end()));
+    std::get<bool>(row.front()) = true;
+    rows.insert(row);
+  }
+  return rows;
+}
+
+TEST(LayerPlaces, ShortenToTheSameRows) {
+  std::mt19937 random(1);
+  const auto of = [&random](std::int64_t least, std::int64_t most) {
+    return least + static_cast<std::int64_t>(random()) % (most - least + 1);
+  };
+  std::int64_t before = 0, after = 0;
+  for (int i = 0; i < 2000; ++i) {
+    Strategy strategy;
+    ModelSpec model;
+    model.layers = of(1, 60);
+    model.kinds.resize(2);
+    model.pattern.assign(index(of(1, 6)), 0);
+    model.pattern.back() = of(0, 1);
+    model.leading.assign(index(of(0, 3)), 1);
+    strategy.segments.clear();
+    for (std::int64_t left = model.layers; left > 0; left -= strategy.segments.back()) {
+      strategy.segments.push_back(std::min(left, of(1, of(1, 9))));
+    }
+    strategy.layer_classes.assign(index(of(1, 4)), LayerClass{});
+    std::int64_t left = model.layers;
+    for (std::size_t c = 0; c + 1 < strategy.layer_classes.size(); ++c) {
+      strategy.layer_classes[c].layers = of(1, std::max<std::int64_t>(1, left - 4));
+      left -= strategy.layer_classes[c].layers;
+    }
+    if (left < 1) continue;
+    const Rows rows = rows_of(strategy, model);
+    const std::string whole = in_words(strategy, model);
+    before += model.layers;
+    shorten_layers(strategy, model);
+    after += model.layers;
+    EXPECT_EQ(rows_of(strategy, model), rows) << whole;
+    const std::string few = in_words(strategy, model);
+    shorten_layers(strategy, model);
+    EXPECT_EQ(in_words(strategy, model), few) << whole;
+  }
+  EXPECT_LT(after, before);
 }
 
 double memory_of(const std::vector<std::int64_t>& lengths, const OutputWeights& outputs) {

@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::int64_t kWords = 32;
 constexpr std::int64_t kOptimizerTile = 1024;  // the smallest that is sound
-constexpr std::int64_t kLayersAlike = 2;       // the second finds what the first left
 
 // Tiles of `all` rows, in as many pieces as `whole` had, if the rows allow it.
 std::int64_t tile(std::int64_t rows, std::int64_t whole, std::int64_t all) {
@@ -45,8 +44,7 @@ std::pair<Problem, Strategy> narrowed(const Problem& problem, const Strategy& st
   Problem small = problem;
   Strategy same = strategy;
   narrow_model(small.model, problem.seq_len);
-  shorten_layers(same, small.model,
-                 {.in_segment = kLayersAlike, .segments = kLayersAlike, .alone = kLayersAlike});
+  shorten_layers(same, small.model);
   small.cluster.attention = AttentionKernels::own;
   small.cluster.row_multiple = 1;
   same.micro_batches = std::min<std::int64_t>(2, strategy.micro_batches);

@@ -16,8 +16,7 @@
 namespace fpdt {
 namespace {
 
-constexpr std::int64_t kAlike = 3;  // layers and hops that are alike
-constexpr MostAlike kLayers{.in_segment = 3, .segments = 2, .alone = kAlike};
+constexpr std::int64_t kHops = 3;
 constexpr std::int64_t kChunks = 4;    // three on the host and one on the device
 constexpr std::int64_t kHosted = 3;    // chunks on the host
 constexpr std::int64_t kRepeated = 3;  // chunks whose attention is repeated
@@ -156,9 +155,9 @@ Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   made.problem.model = problem.model;
   made.problem.documents = problem.documents;
   Strategy& few = made.strategy;
-  shorten_layers(few, made.problem.model, kLayers);
+  shorten_layers(few, made.problem.model);
   few.mesh.replicas = std::min<std::int64_t>(shape.data_parallel, 2);
-  few.mesh.ring = std::min<std::int64_t>(shape.ring, shape.hops > 1 ? kAlike : 2);
+  few.mesh.ring = std::min<std::int64_t>(shape.ring, shape.hops > 1 ? kHops : 2);
   few.mesh.heads = 0;
   few.micro_batches = std::min<std::int64_t>(strategy.micro_batches, 2);
   few.copies.prefetch_depth = std::min<std::int64_t>(strategy.copies.prefetch_depth, 2);

@@ -6,9 +6,9 @@
 //
 // Kept: up to four chunks, and up to four more whose attention is repeated. Of each tensor all of
 // them are on the device, none, the last, or a few of the repeated ones as well. Two tiles of rows,
-// words and states; two slices of experts; three layers of a class, alone or in a segment, and two
-// segments that are alike; three hops of a ring; two micro-batches. Prefetches are at most two
-// ahead: in a longer ring, fewer chunks come back from the host.
+// words and states; two slices of experts; every three layers in a row; three hops of a ring; two
+// micro-batches. Prefetches are at most two ahead: in a longer ring, fewer chunks come back from
+// the host.
 #pragma once
 
 #include <string>

@@ -2,7 +2,10 @@
 #include "fpdt/spec/layer_places.h"
 
 #include <algorithm>
-#include <utility>
+#include <compare>
+#include <set>
+
+#include "fpdt/base/math.h"
 
 namespace fpdt {
 
@@ -41,71 +44,148 @@ std::vector<LayerPlace> layer_places(const Strategy& strategy, std::int64_t laye
 
 namespace {
 
-// The class and the kind of a layer, and those of the layers of a segment.
-using Look = std::pair<std::size_t, std::int64_t>;
-using Segment = std::vector<Look>;
+struct Look {
+  std::size_t layer_class = 0;
+  std::size_t input_class = 0;  // of the segment's first layer, whose input is stored
+  std::int64_t kind = 0;
+  bool first = true;  // of its segment
+  auto operator<=>(const Look&) const = default;
+};
+using Row = std::vector<Look>;  // layers
 
-std::vector<Segment> looks_of_segments(const Strategy& strategy, const ModelSpec& model,
-                                       std::int64_t in_segment) {
-  std::vector<Segment> all;
+std::vector<Look> looks(const Strategy& strategy, const ModelSpec& model) {
+  std::vector<Look> all;
   std::int64_t layer = 0;
   for (const LayerPlace& at : layer_places(strategy, model.layers)) {
-    if (at.first()) all.emplace_back();
-    const Look look{at.layer_class, model.kind_at(layer++)};
-    Segment& last = all.back();
-    if (std::count(last.begin(), last.end(), look) < in_segment) last.push_back(look);
+    const std::size_t input_class = at.first() ? at.layer_class : all.back().input_class;
+    all.push_back({at.layer_class, input_class, model.kind_at(layer++), at.first()});
   }
   return all;
 }
 
-// Of runs of `length` segments that repeat, as many remain.
-void shorten_runs(std::vector<Segment>& segments, std::size_t length, std::size_t most) {
-  std::vector<Segment> few;
-  std::size_t alike = 0;  // segments in a row, each as the one so far before
-  for (const Segment& one : segments) {
-    const bool repeats = few.size() >= length && few[few.size() - length] == one;
-    alike = repeats ? alike + 1 : 0;
-    few.push_back(one);
-    if (alike < most * length) continue;
-    few.resize(few.size() - length);
-    alike -= length;
+// From each layer on, one layer fewer than remain in a row, or less at the end. Whether the first
+// begins a segment makes no difference.
+std::vector<Row> rows_of(const std::vector<Look>& layers) {
+  constexpr auto kLength = static_cast<std::ptrdiff_t>(kLayersInARow - 1);
+  std::vector<Row> rows;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto begin = layers.begin() + static_cast<std::ptrdiff_t>(i);
+    rows.emplace_back(begin, std::min(begin + kLength, layers.end()));
+    rows.back().front().first = true;
   }
-  segments = std::move(few);
+  return rows;
+}
+
+// Finds a short walk through a graph that takes each step of a long one.
+//
+// The long walk has parts, to which nothing leads back, so the short one takes all steps of a part
+// before it leaves. It enters a part by the same two steps. Then the nearest step that is left is
+// next: in which order the long walk takes them, and how often, makes no difference.
+class ShortWalk {
+ public:
+  explicit ShortWalk(const std::vector<std::size_t>& walk) : walk_(walk) {
+    const std::size_t nodes = *std::max_element(walk.begin(), walk.end()) + 1;
+    std::vector<std::size_t> last(nodes);
+    for (std::size_t i = 0; i < walk.size(); ++i) last[walk[i]] = i;
+    next_.resize(nodes);
+    for (std::size_t i = 0; i < walk.size(); ++i) {
+      if (!parts_.empty() && i < parts_.back().end) {
+        next_[walk[i - 1]].insert(walk[i]);
+        parts_.back().end = std::max(parts_.back().end, last[walk[i]] + 1);
+      } else {
+        parts_.push_back({i, last[walk[i]] + 1});
+      }
+    }
+    left_ = next_;
+  }
+
+  std::vector<std::size_t> run() {
+    for (const Part& part : parts_) {
+      found_.push_back(walk_[part.begin]);
+      if (part.begin > 0 && part.begin + 1 < part.end) take({walk_[part.begin + 1]});
+      const auto left = [&](std::size_t from, std::size_t to) { return left_[from].contains(to); };
+      while (take(nearest(left))) {
+      }
+      const std::size_t exit = walk_[part.end - 1];
+      if (found_.back() == exit) continue;
+      take(nearest([exit](std::size_t, std::size_t to) { return to == exit; }));
+    }
+    return std::move(found_);
+  }
+
+ private:
+  struct Part {
+    std::size_t begin, end;  // in the walk
+  };
+  using Path = std::vector<std::size_t>;
+
+  bool take(const Path& path) {
+    for (const std::size_t node : path) {
+      left_[found_.back()].erase(node);
+      found_.push_back(node);
+    }
+    return !path.empty();
+  }
+
+  // The shortest way, within a part, whose last step is accepted; empty if there is none.
+  template <class Accepts>
+  [[nodiscard]] Path nearest(Accepts accepts) const {
+    std::vector<Path> ways{{}};
+    std::set<std::size_t> met{found_.back()};
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      const std::size_t at = ways[i].empty() ? found_.back() : ways[i].back();
+      for (const std::size_t to : next_[at]) {
+        Path way = ways[i];
+        way.push_back(to);
+        if (accepts(at, to)) return way;
+        if (met.insert(to).second) ways.push_back(std::move(way));
+      }
+    }
+    return {};
+  }
+
+  const std::vector<std::size_t>& walk_;
+  std::vector<Part> parts_;
+  std::vector<std::set<std::size_t>> next_, left_;  // of each node, the steps within its part
+  std::vector<std::size_t> found_;
+};
+
+// The row that follows a row begins with all but the first of its layers, so a step of a walk over
+// rows is as many layers in a row as remain, and the walk is a list of layers.
+std::vector<Look> shortened(const std::vector<Look>& layers) {
+  const std::vector<Row> rows = rows_of(layers);
+  const std::set<Row> different(rows.begin(), rows.end());
+  const std::vector<Row> known(different.begin(), different.end());
+  std::vector<std::size_t> walk;
+  for (const Row& row : rows) {
+    walk.push_back(index(std::lower_bound(known.begin(), known.end(), row) - known.begin()));
+  }
+  std::vector<Look> few;
+  bool first = true;
+  for (const std::size_t number : ShortWalk(walk).run()) {
+    const Row& row = known[number];
+    few.push_back(row.front());
+    few.back().first = first;
+    first = row.size() > 1 && row[1].first;
+  }
+  return few;
 }
 
 }  // namespace
 
-void shorten_layers(Strategy& strategy, ModelSpec& model, const MostAlike& most) {
-  std::vector<Segment> all = looks_of_segments(strategy, model, most.in_segment);
-  // Beside longer segments of a class, those of two layers need nothing else.
-  for (Segment& one : all) {
-    const Segment longer(static_cast<std::size_t>(most.in_segment), one.front());
-    const bool two = one.size() > 1 && one.front() == one.back();
-    if (two && std::find(all.begin(), all.end(), longer) != all.end()) one = longer;
-  }
-  std::vector<Segment> few;
-  std::int64_t alike = 0;
-  for (const Segment& one : all) {
-    alike = !few.empty() && few.back() == one ? alike + 1 : 1;
-    if (alike <= (one.size() == 1 ? most.alone : most.segments)) few.push_back(one);
-  }
-  if (model.kinds.size() > 1) {
-    for (std::size_t length = 2; 2 * length <= few.size(); ++length) {
-      shorten_runs(few, length, static_cast<std::size_t>(most.segments));
-    }
-  }
+void shorten_layers(Strategy& strategy, ModelSpec& model) {
+  const std::vector<Look> few = shortened(looks(strategy, model));
   strategy.segments.clear();
   model.leading.clear();
   model.pattern.clear();
   for (LayerClass& one : strategy.layer_classes) one.layers = 0;
-  for (const Segment& one : few) {
-    strategy.segments.push_back(static_cast<std::int64_t>(one.size()));
-    for (const auto& [layer_class, kind] : one) {
-      ++strategy.layer_classes[layer_class].layers;
-      model.pattern.push_back(kind);
-    }
+  for (const Look& one : few) {
+    if (one.first) strategy.segments.push_back(0);
+    ++strategy.segments.back();
+    ++strategy.layer_classes[one.layer_class].layers;
+    model.pattern.push_back(one.kind);
   }
-  model.layers = static_cast<std::int64_t>(model.pattern.size());
+  model.layers = std::ssize(few);
   if (model.kinds.size() == 1) model.pattern.resize(1);
   strategy.layer_classes.back().layers = 0;
   std::vector<std::int64_t>& lengths = strategy.segments;

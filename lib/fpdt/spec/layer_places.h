@@ -29,13 +29,11 @@ std::vector<std::int64_t> segment_lengths(const Strategy& strategy, std::int64_t
 // Layers of the longest segment. If it is 1, no forward is repeated before a backward.
 std::int64_t longest_segment(const Strategy& strategy);
 
-// Shortens what is alike: of the layers of one class and kind in a segment, `most.in_segment`
-// remain; of segments in a row that are then alike, `most.segments`, or `most.alone` if they have
-// one layer. Of runs of segments that repeat, as a pattern of kinds does, `most.segments` remain.
-// The model has the layers that remain, with their kinds.
-struct MostAlike {
-  std::int64_t in_segment, segments, alone;
-};
-void shorten_layers(Strategy& strategy, ModelSpec& model, const MostAlike& most);
+// Leaves out layers that repeat others: so many layers in a row, wherever they were, remain
+// somewhere in a row, and no rows are new. Layers differ by their class and that of the input of
+// their segment, by kind, and by what begins a segment. The model has the layers that remain, with
+// their kinds.
+inline constexpr std::int64_t kLayersInARow = 3;
+void shorten_layers(Strategy& strategy, ModelSpec& model);
 
 }  // namespace fpdt

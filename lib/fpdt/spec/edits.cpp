@@ -171,22 +171,31 @@ double segments_memory(const std::vector<std::int64_t>& lengths, const OutputWei
 
 namespace {
 
-// The longest segments, from the last on, that need at most so much memory and so many layers each;
-// none if they do not have all layers.
-std::vector<std::int64_t> segments_within(std::int64_t layers, std::int64_t count, double memory,
-                                          std::int64_t longest, const OutputWeights& outputs) {
-  std::vector<std::int64_t> lengths;
+// Takes the longest segments, from the last on, that need at most so much memory and so many layers
+// each. False if they do not have all layers.
+template <class Take>
+bool take_segments(std::int64_t layers, std::int64_t count, double memory, std::int64_t longest,
+                   const OutputWeights& outputs, Take take) {
   std::int64_t left = layers;
   for (std::int64_t segment = count - 1; segment >= 0; --segment) {
     const double inside =
         memory - static_cast<double>(segment + 1) - outputs.stored * static_cast<double>(left);
     const auto most = static_cast<std::int64_t>(std::floor(inside / (1 + outputs.repeated)));
-    lengths.push_back(std::min({most, longest, left - segment}));
-    if (lengths.back() <= 0) return {};
-    left -= lengths.back();
+    const std::int64_t length = std::min({most, longest, left - segment});
+    if (length <= 0) return false;
+    take(length);
+    left -= length;
   }
+  return left == 0;
+}
+
+// Those segments, from the first on; none if they do not have all layers.
+std::vector<std::int64_t> segments_within(std::int64_t layers, std::int64_t count, double memory,
+                                          std::int64_t longest, const OutputWeights& outputs) {
+  std::vector<std::int64_t> lengths;
+  const auto take = [&](std::int64_t length) { lengths.push_back(length); };
+  if (!take_segments(layers, count, memory, longest, outputs, take)) return {};
   std::reverse(lengths.begin(), lengths.end());
-  if (left > 0) lengths.clear();
   return lengths;
 }
 
@@ -194,7 +203,7 @@ std::vector<std::int64_t> segments_within(std::int64_t layers, std::int64_t coun
 
 bool segments_fit(std::int64_t layers, std::int64_t count, double memory,
                   const OutputWeights& outputs) {
-  return !segments_within(layers, count, memory, layers, outputs).empty();
+  return take_segments(layers, count, memory, layers, outputs, [](std::int64_t) {});
 }
 
 Segments least_segments(std::int64_t layers, std::int64_t count, const OutputWeights& outputs) {

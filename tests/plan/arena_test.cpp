@@ -71,15 +71,24 @@ TEST(Arena, HasNoHoleOfAnUnusedRing) {
   EXPECT_GT(sound, 100);
 }
 
-TEST(Arena, IsAtMostPredictedWithManyChunks) {
+// How many of the drawn steps are sound.
+std::int64_t expect_arenas_fit(DrawnStep (*draw)(std::uint32_t), std::uint32_t seeds) {
   std::int64_t sound = 0;
-  for (std::uint32_t seed = 0; seed < 800; ++seed) {
-    const DrawnStep one = many_chunks(seed);
+  for (std::uint32_t seed = 0; seed < seeds; ++seed) {
+    const DrawnStep one = draw(seed);
     if (!check(one.problem, one.strategy).empty()) continue;
     ++sound;
     expect_arena_fits(one, seed);
   }
-  EXPECT_GT(sound, 300);
+  return sound;
+}
+
+TEST(Arena, IsAtMostPredictedWithManyChunks) {
+  EXPECT_GT(expect_arenas_fit(many_chunks, 800), 300);
+}
+
+TEST(Arena, IsAtMostPredictedWithManyLayers) {
+  EXPECT_GT(expect_arenas_fit(many_layers, 300), 150);
 }
 
 // Drawn steps that failed once: sums of layers began outside the window that placement sees, and a
@@ -90,17 +99,6 @@ TEST(Arena, IsAtMostPredictedWhereItWasNot) {
     ASSERT_TRUE(check(one.problem, one.strategy).empty()) << seed;
     EXPECT_NO_THROW(expect_arena_fits(one, seed)) << seed;
   }
-}
-
-TEST(Arena, IsAtMostPredictedWithManyLayers) {
-  std::int64_t sound = 0;
-  for (std::uint32_t seed = 0; seed < 300; ++seed) {
-    const DrawnStep one = many_layers(seed);
-    if (!check(one.problem, one.strategy).empty()) continue;
-    ++sound;
-    expect_arena_fits(one, seed);
-  }
-  EXPECT_GT(sound, 150);
 }
 
 // In more slices of experts than a thumbnail has.

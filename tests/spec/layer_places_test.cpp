@@ -36,7 +36,7 @@ TEST(LayerPlaces, WalkSegmentsAndClasses) {
   EXPECT_TRUE(places[4].first() && places[4].last());
 }
 
-// "0.", a layer of class 0 and the first kind; "| 1w", the first of a segment, of the second kind.
+// "0.", a layer of class 0 and the first kind; "|1w", the first of a segment, of the second kind.
 std::string in_words(const Strategy& strategy, const ModelSpec& model) {
   std::string words;
   std::int64_t layer = 0;

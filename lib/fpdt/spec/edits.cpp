@@ -125,21 +125,19 @@ Strategy with_least_repeated(const Problem& problem, const Strategy& strategy,
     return fits(with_stored_from(problem, strategy, from));
   };
   // Of none, of the last chunk, of one more and so on.
-  const std::int64_t stored = largest_that_fits(most + 1, guess < 0 ? most + 1 : most + 1 - guess,
-                                                [&](std::int64_t chunks) {
-                                                  return fit({most + 1 - chunks, layers});
-                                                });
+  const auto chunks_fit = [&](std::int64_t chunks) { return fit({most + 1 - chunks, layers}); };
+  const std::int64_t stored =
+      largest_that_fits(most + 1, most + 1 - std::max<std::int64_t>(guess, 0), chunks_fit);
   if (stored == 0) return with_stored(problem, strategy, {});
   const std::int64_t chunk = most + 1 - stored;
   if (chunk == 0) return with_stored_from(problem, strategy, {0, layers});
   // Whole segments, so that few kinds differ, unless chunks are so few that each is worth much.
   constexpr std::int64_t kFew = 32;
   const std::int64_t unit = most < kFew ? 1 : longest_segment(strategy);
+  const auto units_fit = [&](std::int64_t units) { return fit({chunk - 1, units * unit}); };
   const std::int64_t others = div_ceil(layers, unit) - 1;  // all do not fit
-  const std::int64_t count = largest_that_fits(others, div_ceil(others, 2), [&](std::int64_t some) {
-    return fit({chunk - 1, some * unit});
-  });
-  return with_stored_from(problem, strategy, {chunk - 1, count * unit});
+  const std::int64_t units = largest_that_fits(others, div_ceil(others, 2), units_fit);
+  return with_stored_from(problem, strategy, {chunk - 1, units * unit});
 }
 
 OutputWeights output_weights(const Problem& problem, double repeated_share) {

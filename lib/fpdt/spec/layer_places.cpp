@@ -79,8 +79,9 @@ std::vector<Row> rows_of(const std::vector<Look>& layers) {
 // Finds a short walk through a graph that takes each step of a long one.
 //
 // The long walk has parts, to which nothing leads back, so the short one takes all steps of a part
-// before it leaves. It enters a part by the same two steps. Then the nearest step that is left is
-// next: in which order the long walk takes them, and how often, makes no difference.
+// before it leaves. It enters a part by the same two steps, because those before are met only once.
+// Then the nearest step that is left is next: in which order the long walk takes them, and how
+// often, makes no difference.
 class ShortWalk {
  public:
   explicit ShortWalk(const std::vector<std::size_t>& walk) : walk_(walk) {

@@ -9,6 +9,7 @@
 #include "fpdt/plan/bytes.h"
 #include "fpdt/plan/fit.h"
 #include "fpdt/plan/lower.h"
+#include "fpdt/plan/lowering/lower_ops.h"
 
 #include "drawn_steps.h"
 
@@ -30,8 +31,33 @@ void expect_used(const Schedule& schedule, std::uint32_t seed) {
   }
 }
 
+// A sketch has what the ops use that it leaves out.
+void expect_sketched(const DrawnStep& one, std::uint32_t seed) {
+  const auto& [problem, strategy] = one;
+  const Schedule schedule = lower_without_states(problem, strategy);
+  ProgramBuilder uses;
+  const Schedule empty = sketch(problem, strategy, library_tiles(problem, strategy), uses);
+  const Program whole(schedule), sketched = uses.finish(empty);
+  EXPECT_EQ(sketched.lanes, whole.lanes) << "seed " << seed;
+  EXPECT_EQ(sketched.anchors, whole.anchors) << "seed " << seed;
+  ASSERT_EQ(sketched.blocks.size(), whole.blocks.size()) << "seed " << seed;
+  for (std::size_t b = 0; b < whole.blocks.size(); ++b) {
+    const std::vector<PlainOp>&ops = whole.blocks[b].ops, &of_sketch = sketched.blocks[b].ops;
+    EXPECT_TRUE(empty.blocks[b].ops.empty());
+    EXPECT_EQ(sketched.blocks[b].uses, whole.blocks[b].uses)
+        << "seed " << seed << ", " << schedule.blocks[b].name;
+    ASSERT_EQ(of_sketch.size(), ops.size()) << "seed " << seed;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      EXPECT_EQ(of_sketch[i].lane, ops[i].lane);
+      EXPECT_EQ(of_sketch[i].lane_position, ops[i].lane_position);
+      EXPECT_EQ(of_sketch[i].uses.size(), ops[i].uses.size());
+    }
+  }
+}
+
 void expect_arena_fits(const DrawnStep& one, std::uint32_t seed) {
   const auto& [problem, strategy] = one;
+  expect_sketched(one, seed);
   const Lowered lowered = lower(problem, strategy);
   const Prediction prediction = predict(problem, strategy);
   const std::array<Bytes, 3> predicted{prediction.device, prediction.host_pinned, prediction.host};

@@ -24,14 +24,14 @@ namespace {
 constexpr std::int64_t kPageBytes = 4096;
 constexpr std::size_t kRemembered = 16384;
 
-// Calls `found` with the number of each buffer that ops of the block access, once.
+// Calls found(block, buffer) with each buffer that ops of a block access, once, by their numbers.
 template <class Found>
-void for_each_buffer(const Block& block, Found found) {
-  std::set<BufferIndex> touched;
-  for (const Op& op : block.ops) {
-    for (const Use& use : operands(op.body)) touched.insert(use.operand.buffer);
+void for_each_buffer(const Program& program, Found found) {
+  for (std::size_t block = 0; block < program.blocks.size(); ++block) {
+    std::set<BufferIndex> touched;
+    for (const PlainUse& use : program.blocks[block].uses) touched.insert(use.buffer);
+    for (const BufferIndex buffer : touched) found(block, buffer);
   }
-  for (const BufferIndex buffer : touched) found(buffer);
 }
 
 // "backward" for "backward_1", of the second class of layers.
@@ -46,7 +46,8 @@ using Ids = std::vector<std::size_t>;
 // A small step, and the number among its declared buffers that each of its buffers has.
 struct Step {
   explicit Step(const Thumbnail& small)
-      : schedule(lower_without_states(small.problem, small.strategy, small.library)) {
+      : schedule(sketch(small.problem, small.strategy, small.library, uses)),
+        program(uses.finish(schedule)) {
     std::unordered_map<std::string, std::size_t> id_of_name;
     for (Buffer& buffer : declared_buffers(small.problem, small.strategy, small.library)) {
       const bool fresh = id_of_name.emplace(std::move(buffer.name), declared++).second;
@@ -55,7 +56,12 @@ struct Step {
     for (const Buffer& buffer : schedule.buffers) id_of.push_back(id_of_name.at(buffer.name));
   }
 
-  Schedule schedule;
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  ProgramBuilder uses;
+  Schedule schedule;  // without ops
+  Program program;
   std::size_t declared = 0;
   Ids id_of;
 };
@@ -97,9 +103,8 @@ Members::Members(const Step& step) : declared(step.declared) {
   for (std::size_t i = 0; i < step.id_of.size(); ++i) {
     if (step.schedule.buffers[i].role != Role::temporary) always.push_back(step.id_of[i]);
   }
-  const Program program(step.schedule);
-  add_windows(program, step.schedule.train, step.id_of);
-  add_windows(program, step.schedule.evaluate, step.id_of);
+  add_windows(step.program, step.schedule.train, step.id_of);
+  add_windows(step.program, step.schedule.evaluate, step.id_of);
 }
 
 void Members::add_windows(const Program& program, const std::vector<Call>& calls,
@@ -220,24 +225,20 @@ BlockBytes block_bytes(const Problem& problem, const Strategy& strategy) {
   const Ids ids = stand_ins(buffers, small, step.declared);
   for (std::size_t i = 0; i < ids.size(); ++i) stood_for[ids[i]].push_back(&buffers[i]);
   BlockBytes bytes;
-  for (const Block& block : step.schedule.blocks) {
-    for_each_buffer(block, [&](BufferIndex number) {
-      for (const Buffer* const buffer : stood_for[step.id_of[index(number)]]) {
-        bytes[{block.name, buffer->space, buffer->category}] += buffer->bytes();
-      }
-    });
-  }
+  for_each_buffer(step.program, [&](std::size_t block, BufferIndex number) {
+    for (const Buffer* const buffer : stood_for[step.id_of[index(number)]]) {
+      bytes[{step.schedule.blocks[block].name, buffer->space, buffer->category}] += buffer->bytes();
+    }
+  });
   return bytes;
 }
 
 BlockBytes sum_of(const Schedule& schedule) {
   BlockBytes bytes;
-  for (const Block& block : schedule.blocks) {
-    for_each_buffer(block, [&](BufferIndex number) {
-      const Buffer& buffer = schedule.buffers[index(number)];
-      bytes[{block.name, buffer.space, buffer.category}] += buffer.bytes();
-    });
-  }
+  for_each_buffer(Program(schedule), [&](std::size_t block, BufferIndex number) {
+    const Buffer& buffer = schedule.buffers[index(number)];
+    bytes[{schedule.blocks[block].name, buffer.space, buffer.category}] += buffer.bytes();
+  });
   return bytes;
 }
 

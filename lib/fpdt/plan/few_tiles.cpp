@@ -56,15 +56,17 @@ double loss_nanoseconds(const Problem& problem, const Strategy& strategy, const 
 }
 
 Placement placement_of(const Problem& problem, const Strategy& strategy) {
-  Schedule schedule = lower_without_states(problem, with_few_loss_tiles(problem, strategy));
-  const std::vector<Buffer> declared =
-      declared_buffers(problem, strategy, library_tiles(problem, strategy));
+  const Strategy few = with_few_loss_tiles(problem, strategy);
+  const std::vector<LibraryTiles> library = library_tiles(problem, strategy);
+  ProgramBuilder uses;
+  Schedule schedule = sketch(problem, few, library, uses);
+  const std::vector<Buffer> declared = declared_buffers(problem, strategy, library);
   std::unordered_map<std::string_view, const Buffer*> by_name;
   for (const Buffer& buffer : declared) by_name.emplace(buffer.name, &buffer);
   for (Buffer& buffer : schedule.buffers) buffer.shape = by_name.at(buffer.name)->shape;
-  leave_out_unused(schedule);
-  depend(schedule);
-  return place(schedule);
+  Program program = uses.finish(schedule);
+  depend(program);
+  return placement_of(program);
 }
 
 }  // namespace fpdt

@@ -77,8 +77,8 @@ Bytes bound_bytes(const Packing& packing) {
 }
 
 // Packs by size, then tries orders in which an item that reached too high comes earlier; keeps the
-// best.
-void pack_best(Schedule& schedule, const Packing& packing, SpaceUse& use) {
+// best, and its offsets.
+void pack_best(const Packing& packing, SpaceUse& use, std::vector<std::int64_t>& best_offsets) {
   constexpr int kTries = 150;
   std::vector<std::size_t> order = packing.items;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -86,8 +86,7 @@ void pack_best(Schedule& schedule, const Packing& packing, SpaceUse& use) {
     const bool sb = packing.conflicts.shares(b);
     return sa != sb ? !sa : packing.bytes(a) > packing.bytes(b);
   });
-  std::vector<std::int64_t> offsets(schedule.buffers.size(), 0);
-  std::vector<std::int64_t> best_offsets = offsets;
+  std::vector<std::int64_t> offsets = best_offsets;
   std::vector<std::size_t> best = order;
   constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
   use.arena = Bytes{packing.pack(best, 0, kAny, best_offsets)};
@@ -116,7 +115,38 @@ void pack_best(Schedule& schedule, const Packing& packing, SpaceUse& use) {
     best = order;
     best_offsets = offsets;
   }
-  for (const std::size_t item : packing.items) schedule.buffers[item].offset = best_offsets[item];
+}
+
+// Packs the buffers that are used.
+Placement packed(const Program& program, const std::vector<bool>& used,
+                 std::vector<std::int64_t>& offsets) {
+  const std::vector<Buffer>& buffers = program.schedule->buffers;
+  const Conflicts conflicts(program);
+  const std::array<Bytes, 3> live = live_bytes(program);
+  offsets.assign(buffers.size(), 0);
+  Placement placement;
+  for (const MemorySpace space :
+       {MemorySpace::device, MemorySpace::host_pinned, MemorySpace::host}) {
+    const auto number = static_cast<std::size_t>(space);
+    Packing packing{conflicts, {}, {}};
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      packing.sizes.push_back(buffers[i].bytes().value);
+      if (buffers[i].space == space && used[i]) packing.items.push_back(i);
+    }
+    SpaceUse& use = placement.space[number];
+    use.live = live[number];
+    use.bound = std::max(use.live, bound_bytes(packing));
+    pack_best(packing, use, offsets);
+    if (packing.items.empty()) use.arena = Bytes{0};
+  }
+  return placement;
+}
+
+// Whether a buffer lasts.
+std::vector<bool> lasting(const std::vector<Buffer>& buffers) {
+  std::vector<bool> some;
+  for (const Buffer& buffer : buffers) some.push_back(buffer.role != Role::temporary);
+  return some;
 }
 
 // Gives operands of ops new numbers of buffers.
@@ -133,30 +163,24 @@ struct Renumber : FieldVisitor<Renumber> {
 }  // namespace
 
 Placement place(Schedule& schedule) {
-  const Program program(schedule);
-  const Conflicts conflicts(program);
-  const std::array<Bytes, 3> live = live_bytes(program);
-  Placement placement;
-  for (const MemorySpace space :
-       {MemorySpace::device, MemorySpace::host_pinned, MemorySpace::host}) {
-    const auto number = static_cast<std::size_t>(space);
-    Packing packing{conflicts, {}, {}};
-    for (std::size_t i = 0; i < schedule.buffers.size(); ++i) {
-      packing.sizes.push_back(schedule.buffers[i].bytes().value);
-      if (schedule.buffers[i].space == space) packing.items.push_back(i);
-    }
-    SpaceUse& use = placement.space[number];
-    use.live = live[number];
-    use.bound = std::max(use.live, bound_bytes(packing));
-    pack_best(schedule, packing, use);
-    if (packing.items.empty()) use.arena = Bytes{0};
-  }
+  std::vector<std::int64_t> offsets;
+  const std::vector<bool> all(schedule.buffers.size(), true);
+  const Placement placement = packed(Program(schedule), all, offsets);
+  for (std::size_t i = 0; i < offsets.size(); ++i) schedule.buffers[i].offset = offsets[i];
   return placement;
 }
 
+Placement placement_of(const Program& program) {
+  std::vector<bool> used = lasting(program.schedule->buffers);
+  for (const PlainBlock& block : program.blocks) {
+    for (const PlainUse& use : block.uses) used[index(use.buffer)] = true;
+  }
+  std::vector<std::int64_t> offsets;
+  return packed(program, used, offsets);
+}
+
 void leave_out_unused(Schedule& schedule) {
-  std::vector<bool> used;
-  for (const Buffer& buffer : schedule.buffers) used.push_back(buffer.role != Role::temporary);
+  std::vector<bool> used = lasting(schedule.buffers);
   for (const Block& block : schedule.blocks) {
     for (const Op& op : block.ops) {
       for_each_operand(op.body, [&](std::string_view, const Operand& one, Access) {

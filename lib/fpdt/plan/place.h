@@ -10,6 +10,7 @@
 #include <array>
 
 #include "fpdt/base/units.h"
+#include "fpdt/schedule/expand.h"
 #include "fpdt/schedule/schedule.h"
 
 namespace fpdt {
@@ -34,5 +35,7 @@ void leave_out_unused(Schedule& schedule);
 
 // Sets every buffer's offset. Precondition: edges are complete (depend).
 Placement place(Schedule& schedule);
+// The same of the buffers that the program uses, for whom offsets do not matter.
+Placement placement_of(const Program& program);
 
 }  // namespace fpdt

@@ -183,27 +183,50 @@ std::vector<std::size_t> window(const std::vector<Call>& calls) {
   return kept;
 }
 
-void depend(Schedule& schedule) {
+namespace {
+
+// [block][op], in the order of a schedule file.
+std::vector<std::vector<std::vector<After>>> edges_of(const Program& program) {
+  const Schedule& schedule = *program.schedule;
   StaticEdges edges;
-  for (Block& block : schedule.blocks) {
-    for (Op& op : block.ops) op.after.clear();
-    edges.emplace_back(block.ops.size());
-  }
-  const Program program(schedule);
+  for (const PlainBlock& block : program.blocks) edges.emplace_back(block.ops.size());
   settle(program, edges, schedule, window);
   if (!suffice(program, edges, schedule.train) || !suffice(program, edges, schedule.evaluate)) {
     settle(program, edges, schedule, all_of);
   }
-  for (std::size_t b = 0; b < edges.size(); ++b) {
-    for (std::size_t i = 0; i < edges[b].size(); ++i) {
-      std::vector<After>& after = schedule.blocks[b].ops[i].after;
-      for (const StaticEdge& edge : edges[b][i]) after.push_back(edge.after);
+  std::vector<std::vector<std::vector<After>>> all;
+  for (const auto& block : edges) {
+    for (std::vector<std::vector<After>>& of_block = all.emplace_back();
+         const std::vector<StaticEdge>& op : block) {
+      std::vector<After>& after = of_block.emplace_back();
+      for (const StaticEdge& edge : op) after.push_back(edge.after);
       std::sort(after.begin(), after.end(), [](const After& x, const After& y) {
         return std::tuple(x.calls_back != 0, x.block, x.calls_back, x.op) <
                std::tuple(y.calls_back != 0, y.block, y.calls_back, y.op);
       });
     }
   }
+  return all;
+}
+
+}  // namespace
+
+void depend(Schedule& schedule) {
+  for (Block& block : schedule.blocks) {
+    for (Op& op : block.ops) op.after.clear();
+  }
+  auto edges = edges_of(Program(schedule));
+  for (std::size_t b = 0; b < edges.size(); ++b) {
+    std::vector<Op>& ops = schedule.blocks[b].ops;
+    for (std::size_t i = 0; i < ops.size(); ++i) ops[i].after = std::move(edges[b][i]);
+  }
+}
+
+void depend(Program& program) {
+  const auto edges = edges_of(program);
+  program.set_edges([&](std::size_t block, std::size_t op) -> const std::vector<After>& {
+    return edges[block][op];
+  });
 }
 
 }  // namespace fpdt

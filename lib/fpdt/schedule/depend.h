@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "fpdt/schedule/expand.h"
 #include "fpdt/schedule/schedule.h"
 
 namespace fpdt {
@@ -21,6 +22,8 @@ namespace fpdt {
 // Replaces every op's `after`. Precondition: references resolve. A read of a version that no op
 // wrote gets no edge; the verifier reports it.
 void depend(Schedule& schedule);
+// The same edges for the ops of a program alone, whose schedule may be without ops.
+void depend(Program& program);
 
 // The calls that depend looks at first, as indices into `calls`: the middle of long runs is left
 // out.

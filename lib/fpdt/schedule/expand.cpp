@@ -3,116 +3,117 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 
 #include "fpdt/base/assert.h"
 
 namespace fpdt {
+
+void ProgramBuilder::begin_block() {
+  blocks_.emplace_back();
+  first_use_.emplace_back();
+}
+
+void ProgramBuilder::add(const Lane& lane, const Op* op) {
+  PlainBlock& block = blocks_.back();
+  first_use_.back().push_back(block.uses.size());
+  block.ops.push_back({op, lane_number(lane), 0, {}, {}});
+}
+
+void ProgramBuilder::use(const Operand& operand, Access access, std::int64_t rows) {
+  blocks_.back().uses.push_back(
+      {operand.buffer, anchor_of(operand), operand.version.offset, operand.row_first,
+       operand.rows < 0 ? rows - operand.row_first : operand.rows, access});
+}
+
+std::int32_t ProgramBuilder::lane_number(const Lane& lane) {
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    if (lanes_[i] == lane) return static_cast<std::int32_t>(i);
+  }
+  lanes_.push_back(lane);
+  return static_cast<std::int32_t>(lanes_.size() - 1);
+}
+
+std::int32_t ProgramBuilder::anchor_of(const Operand& operand) {
+  if (operand.version.relative) return operand.buffer;
+  Version version = operand.version;
+  version.offset = 0;
+  if (latest_.size() <= index(operand.buffer)) latest_.resize(index(operand.buffer) + 1, 0);
+  std::int32_t& latest = latest_[index(operand.buffer)];
+  if (latest < 0 && anchors_[index(-1 - latest)] == version) return latest;
+  const auto [place, fresh] =
+      numbers_.try_emplace({version.layer, version.micro_batch, version.segment, version.place},
+                           static_cast<std::int32_t>(-1 - std::ssize(anchors_)));
+  if (fresh) anchors_.push_back(version);
+  return latest = place->second;
+}
+
+Program ProgramBuilder::finish(const Schedule& schedule) {
+  Program made;
+  made.schedule = &schedule;
+  made.lanes = lanes_;
+  std::sort(made.lanes.begin(), made.lanes.end());
+  std::vector<std::int32_t> number;  // of each lane
+  for (const Lane& lane : lanes_) {
+    const auto place = std::lower_bound(made.lanes.begin(), made.lanes.end(), lane);
+    number.push_back(static_cast<std::int32_t>(place - made.lanes.begin()));
+  }
+  const std::size_t buffers = schedule.buffers.size();
+  made.anchors.assign(buffers, Version{});
+  made.anchors.insert(made.anchors.end(), anchors_.begin(), anchors_.end());
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    PlainBlock& block = blocks_[b];
+    for (PlainUse& use : block.uses) {
+      if (use.anchor >= 0) continue;
+      use.anchor = static_cast<std::int32_t>(buffers) - 1 - use.anchor;
+      if (block.anchors.empty() || block.anchors.back() != use.anchor) {
+        block.anchors.push_back(use.anchor);
+      }
+    }
+    std::sort(block.anchors.begin(), block.anchors.end());
+    block.anchors.erase(std::unique(block.anchors.begin(), block.anchors.end()),
+                        block.anchors.end());
+    block.advance.assign(buffers, 0);
+    for (const auto& [buffer, n] : schedule.blocks[b].advance) block.advance[index(buffer)] = n;
+    block.ops_on_lane.assign(lanes_.size(), 0);
+    first_use_[b].push_back(block.uses.size());
+    for (std::size_t i = 0; i < block.ops.size(); ++i) {
+      PlainOp& op = block.ops[i];
+      op.lane = number[index(op.lane)];
+      op.lane_position = block.ops_on_lane[index(op.lane)]++;
+      const std::size_t first = first_use_[b][i];
+      op.uses = std::span(block.uses).subspan(first, first_use_[b][i + 1] - first);
+    }
+  }
+  made.blocks = std::move(blocks_);
+  return made;
+}
+
 namespace {
 
-std::vector<Lane> lanes_of(const Schedule& schedule) {
-  std::vector<Lane> lanes;
+ProgramBuilder flattened(const Schedule& schedule) {
+  ProgramBuilder builder;
   for (const Block& block : schedule.blocks) {
+    builder.begin_block();
     for (const Op& op : block.ops) {
-      const auto place = std::lower_bound(lanes.begin(), lanes.end(), op.lane);
-      if (place == lanes.end() || *place != op.lane) lanes.insert(place, op.lane);
+      builder.add(op.lane, &op);
+      for_each_operand(op.body, [&](std::string_view, const Operand& operand, Access access) {
+        builder.use(operand, access, schedule.buffers[index(operand.buffer)].rows());
+      });
     }
   }
-  return lanes;
-}
-
-using Arguments = std::array<std::int64_t, kArguments.size()>;
-Arguments arguments_of(const Version& version) {
-  return {version.layer, version.micro_batch, version.segment, version.place};
-}
-
-// Numbers the anchors of operands.
-class Anchors {
- public:
-  Anchors(std::size_t buffers, std::vector<Version>& list)
-      : list_(list), latest_(buffers, -1), first_(buffers) {
-    list_.assign(buffers, Version{});
-  }
-
-  std::int32_t number(const Operand& operand) {
-    if (operand.version.relative) return operand.buffer;
-    Version version = operand.version;
-    version.offset = 0;
-    std::int32_t& latest = latest_[index(operand.buffer)];
-    if (latest >= 0 && list_[index(latest)] == version) return latest;
-    const auto [place, fresh] =
-        numbers_.try_emplace(arguments_of(version), static_cast<std::int32_t>(list_.size()));
-    if (fresh) list_.push_back(version);
-    return latest = place->second;
-  }
-
-  // The absolute anchors among those of `uses`.
-  [[nodiscard]] std::vector<std::int32_t> absolute(const std::vector<PlainUse>& uses) const {
-    std::vector<std::int32_t> some;
-    for (const PlainUse& use : uses) {
-      if (index(use.anchor) < first_ || (!some.empty() && some.back() == use.anchor)) continue;
-      some.push_back(use.anchor);
-    }
-    std::sort(some.begin(), some.end());
-    some.erase(std::unique(some.begin(), some.end()), some.end());
-    return some;
-  }
-
- private:
-  std::vector<Version>& list_;
-  std::map<Arguments, std::int32_t> numbers_;  // by coefficients
-  std::vector<std::int32_t> latest_;           // of each buffer
-  std::size_t first_;
-};
-
-void append_uses(const Schedule& schedule, const Op& op, Anchors& anchors,
-                 std::vector<PlainUse>& uses) {
-  for_each_operand(op.body, [&](std::string_view, const Operand& operand, Access access) {
-    const Buffer& buffer = schedule.buffers[index(operand.buffer)];
-    const std::int64_t rows = operand.rows < 0 ? buffer.rows() - operand.row_first : operand.rows;
-    uses.push_back({operand.buffer, anchors.number(operand), operand.version.offset,
-                    operand.row_first, rows, access});
-  });
-}
-
-PlainBlock flatten(const Schedule& schedule, const Block& block, const std::vector<Lane>& lanes,
-                   Anchors& anchors) {
-  PlainBlock plain;
-  plain.advance.assign(schedule.buffers.size(), 0);
-  for (const auto& [buffer, n] : block.advance) plain.advance[index(buffer)] = n;
-  plain.ops_on_lane.assign(lanes.size(), 0);
-  std::vector<std::size_t> use_begin;
-  std::vector<std::size_t> after_begin;
-  plain.ops.reserve(block.ops.size());
-  plain.uses.reserve(4 * block.ops.size());  // as most ops have
-  use_begin.reserve(block.ops.size() + 1);
-  after_begin.reserve(block.ops.size() + 1);
-  for (const Op& op : block.ops) {
-    const auto lane = std::lower_bound(lanes.begin(), lanes.end(), op.lane) - lanes.begin();
-    use_begin.push_back(plain.uses.size());
-    after_begin.push_back(plain.after.size());
-    append_uses(schedule, op, anchors, plain.uses);
-    plain.after.insert(plain.after.end(), op.after.begin(), op.after.end());
-    plain.ops.push_back(
-        {&op, static_cast<std::int32_t>(lane), plain.ops_on_lane[index(lane)]++, {}, {}});
-  }
-  use_begin.push_back(plain.uses.size());
-  after_begin.push_back(plain.after.size());
-  for (std::size_t i = 0; i < plain.ops.size(); ++i) {
-    plain.ops[i].uses =
-        std::span(plain.uses).subspan(use_begin[i], use_begin[i + 1] - use_begin[i]);
-    plain.ops[i].after =
-        std::span(plain.after).subspan(after_begin[i], after_begin[i + 1] - after_begin[i]);
-  }
-  plain.anchors = anchors.absolute(plain.uses);
-  return plain;
+  return builder;
 }
 
 }  // namespace
 
-Program::Program(const Schedule& source) : schedule(&source), lanes(lanes_of(source)) {
-  Anchors numbers(source.buffers.size(), anchors);
-  for (const Block& block : source.blocks) blocks.push_back(flatten(source, block, lanes, numbers));
+Program::Program(const Schedule& source) : Program(flattened(source).finish(source)) {
+  set_edges([&](std::size_t block, std::size_t op) -> const std::vector<After>& {
+    return source.blocks[block].ops[op].after;
+  });
+}
+
+void Program::find_calls_back() {
+  for (PlainBlock& block : blocks) block.calls_back = 0;
   for (const PlainBlock& block : blocks) {
     for (const After& after : block.after) {
       std::int32_t& back = blocks[index(after.block)].calls_back;

@@ -6,7 +6,9 @@
 // stored: verifier, placement and executor see the same small structs, one call at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -23,10 +25,11 @@ struct PlainUse {
   std::int64_t row_first = 0;
   std::int64_t rows = 0;  // resolved: never negative
   Access access = Access::read;
+  bool operator==(const PlainUse&) const = default;
 };
 
 struct PlainOp {
-  const Op* op = nullptr;
+  const Op* op = nullptr;          // null where only its uses are known
   std::int32_t lane = 0;           // index into Program::lanes
   std::int32_t lane_position = 0;  // how many ops of the block precede it on its lane
   std::span<const PlainUse> uses;
@@ -45,6 +48,7 @@ struct PlainBlock {
 
 // The schedule must outlive its program. Precondition: indices of the schedule are in range.
 struct Program {
+  Program() = default;
   explicit Program(const Schedule& schedule);
 
   // The version as the schedule writes it.
@@ -54,11 +58,58 @@ struct Program {
     return version;
   }
 
-  const Schedule* schedule;
+  // Gives op i of block b the edges of edges_of(b, i).
+  template <class EdgesOf>
+  void set_edges(EdgesOf edges_of) {
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      PlainBlock& block = blocks[b];
+      block.after.clear();
+      for (std::size_t i = 0; i < block.ops.size(); ++i) {
+        const std::vector<After>& some = edges_of(b, i);
+        block.after.insert(block.after.end(), some.begin(), some.end());
+      }
+      std::size_t first = 0;
+      for (std::size_t i = 0; i < block.ops.size(); ++i) {
+        const std::size_t count = edges_of(b, i).size();
+        block.ops[i].after = std::span(block.after).subspan(first, count);
+        first += count;
+      }
+    }
+    find_calls_back();
+  }
+
+  const Schedule* schedule = nullptr;
   std::vector<Lane> lanes;  // in order of kind and index
   // Versions without their offsets: the relative ones of every buffer, then each absolute one.
   std::vector<Version> anchors;
   std::vector<PlainBlock> blocks;
+
+ private:
+  void find_calls_back();
+};
+
+// Makes a program op by op.
+class ProgramBuilder {
+ public:
+  void begin_block();
+  // An op of the block, and then its operands; `rows`: of the operand's buffer.
+  void add(const Lane& lane, const Op* op = nullptr);
+  void use(const Operand& operand, Access access, std::int64_t rows);
+
+  // The program of a schedule with these blocks, whose own ops are not looked at.
+  Program finish(const Schedule& schedule);
+
+ private:
+  std::int32_t lane_number(const Lane& lane);
+  std::int32_t anchor_of(const Operand& operand);
+
+  using Arguments = std::array<std::int64_t, kArguments.size()>;
+  std::vector<Lane> lanes_;                    // in the order in which they were met
+  std::vector<Version> anchors_;               // absolute ones, which count down from -1
+  std::map<Arguments, std::int32_t> numbers_;  // by coefficients
+  std::vector<std::int32_t> latest_;           // of each buffer; 0: none
+  std::vector<PlainBlock> blocks_;
+  std::vector<std::vector<std::size_t>> first_use_;  // of ops, [block][op]
 };
 
 // Position of an op: the count of ops before it on its lane within the step. -1: no such op.

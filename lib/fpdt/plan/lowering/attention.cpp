@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "fpdt/base/math.h"
 #include "fpdt/schedule/attention_workspace.h"
 #include "fpdt/spec/attention_kernels.h"
@@ -87,10 +85,9 @@ RankExpression Attention::head_first() const {
   return first;
 }
 
-std::string Attention::Place::name(const char* what) const {
-  std::string text = fmt::format("{}.{}.{}", what, q_chunk, k_first);
-  if (hop > 0) text += fmt::format(".{}", hop);
-  return text;
+std::string Attention::Place::name(const Builder& builder, const char* what) const {
+  return hop > 0 ? builder.name("{}.{}.{}.{}", what, q_chunk, k_first, hop)
+                 : builder.name("{}.{}.{}", what, q_chunk, k_first);
 }
 
 template <class Tile>
@@ -135,7 +132,7 @@ void Attention::row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
     tile.kv = kv;
     describe_tile(tile, frame, place);
     tile.workspace = workspace(frame, place);
-    builder_.emit(place.name("attn"), LaneKind::compute, tile);
+    builder_.emit(place.name(builder_, "attn"), LaneKind::compute, tile);
     tile.o.accumulate = tile.lse.accumulate = true;
   };
   const std::int64_t oldest = first_seen(frame, chunk);
@@ -181,7 +178,7 @@ void Attention::sink(const LayerFrame& frame, std::int64_t chunk) {
   op.lse = {frame.lse[index(chunk)], true};
   op.head_dim = model_.head_dim;
   op.pass = frame.visit == Visit::forward ? Pass::forward : Pass::recompute;
-  builder_.emit(fmt::format("sink.{}", chunk), LaneKind::compute, op);
+  builder_.emit(builder_.name("sink.{}", chunk), LaneKind::compute, op);
 }
 
 void Attention::sink_gradient(const LayerFrame& frame, std::int64_t chunk, const Operand& lse,
@@ -193,7 +190,7 @@ void Attention::sink_gradient(const LayerFrame& frame, std::int64_t chunk, const
   op.delta = delta;
   op.dsinks = states_.gradient_rows(kSinks, Version::plus(0), 0, part_.heads);
   op.local_first = shape_.local_first(chunk) * shape_.tensor_ranks;
-  builder_.emit(fmt::format("dsinks.{}", chunk), LaneKind::compute, op);
+  builder_.emit(builder_.name("dsinks.{}", chunk), LaneKind::compute, op);
 }
 
 Operand Attention::lse_sum(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
@@ -207,7 +204,7 @@ Operand Attention::lse_sum(LayerFrame& frame, std::int64_t hop, std::int64_t chu
     homes.lse_sum.fetch_into(builder_, *before.last, chunk, lse, LaneKind::h2d);
   } else {
     const Operand sum = streamed_sum(homes.lse_sum, before, chunk, {}, rows);
-    builder_.emit(fmt::format("lse.{}", chunk), LaneKind::compute, Copy{sum, {lse, false}});
+    builder_.emit(builder_.name("lse.{}", chunk), LaneKind::compute, Copy{sum, {lse, false}});
   }
   return lse;
 }
@@ -345,7 +342,7 @@ void Attention::backward_tile(LayerFrame& frame, const Place& place, const Opera
   tile.workspace = workspace(frame, place);
   describe_tile(tile, frame, place);
   emit_waiting_spill();
-  builder_.emit(place.name("dattn"), LaneKind::compute, tile);
+  builder_.emit(place.name(builder_, "dattn"), LaneKind::compute, tile);
   // Once for each chunk of queries.
   if (place.hop == 0 && place.k_last == place.q_chunk) {
     sink_gradient(frame, place.q_chunk, tile.lse, tile.delta);

@@ -36,7 +36,7 @@ class Attention : public LoweringPart {
   // The chunks of a tile: of queries, and the first and the last of keys, which came `hop` hops.
   struct Place {
     std::int64_t hop, q_chunk, k_first, k_last;
-    [[nodiscard]] std::string name(const char* what) const;
+    [[nodiscard]] std::string name(const Builder& builder, const char* what) const;
   };
   // The home of a chunk's sum between two rows: on the device, the instance `kept`; on the host,
   // the instance that the last row spilled, if there was one.

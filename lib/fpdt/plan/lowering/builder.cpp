@@ -34,6 +34,7 @@ const Buffer& Builder::at(BufferIndex buffer) const {
 
 void Builder::begin_block(std::string name) {
   schedule.blocks.push_back({std::move(name), {}, {}});
+  if (sketch != nullptr) sketch->begin_block();
   std::fill(begun_.begin(), begun_.end(), 0);
 }
 
@@ -42,6 +43,29 @@ void Builder::end_block() {
   for (std::size_t i = 0; i < begun_.size(); ++i) {
     if (begun_[i] > 0) block.advance.push_back({static_cast<BufferIndex>(i), begun_[i]});
   }
+}
+
+std::string Builder::filled(std::string_view text, std::initializer_list<NamePart> parts) {
+  std::string made;
+  for (const NamePart& part : parts) {
+    const std::size_t place = text.find("{}");
+    FPDT_ASSERT(place != text.npos);
+    made.append(text, 0, place);
+    if (part.is_number) {
+      made += std::to_string(part.number);
+    } else {
+      made += part.word;
+    }
+    text.remove_prefix(place + 2);
+  }
+  return made.append(text);
+}
+
+void Builder::emit_uses(LaneKind lane, const Body& body) {
+  sketch->add({lane, 0});
+  for_each_operand(body, [&](std::string_view, const Operand& operand, Access access) {
+    sketch->use(operand, access, at(operand.buffer).rows());
+  });
 }
 
 Operand Builder::next(BufferIndex ring, std::int64_t rows) {

@@ -4,12 +4,15 @@
 // base moves at each call. The builder never writes edges (see schedule/depend.h).
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "fpdt/schedule/expand.h"
 #include "fpdt/schedule/schedule.h"
 #include "fpdt/spec/layer_places.h"
 #include "fpdt/spec/strategy.h"
@@ -24,12 +27,24 @@ inline Dtype storage_type(const Strategy& strategy) {
 // Numbers the buffers that parts of a lowering declare. A schedule has those of them that it uses.
 using BufferId = std::int32_t;
 
+// A word or a number in the name of an op.
+struct NamePart {
+  explicit NamePart(std::string_view of) : word(of) {}
+  explicit NamePart(std::integral auto of) : number(of), is_number(true) {}
+
+  std::string_view word;
+  std::int64_t number = 0;
+  bool is_number = false;
+};
+
 // Of what a micro-batch has once: gathers of global tensors, sums of their gradients.
 inline const Version kMicroBatch = Version::at(0, 0, 1);
 
 class Builder {
  public:
   Schedule schedule;  // has its buffers when it is finished
+  // If set, ops leave what they use there, and no block has any.
+  ProgramBuilder* sketch = nullptr;
 
   // Gives the schedule the buffers that it uses, in the order of their first uses.
   Schedule& finish();
@@ -54,14 +69,22 @@ class Builder {
   // For buffers whose versions the caller numbers.
   void advance(BufferIndex buffer, std::int64_t versions);
 
+  // The name of an op: `text` with a part in place of each {}. Nobody sees it in a sketch.
+  template <class... Parts>
+  [[nodiscard]] std::string name(std::string_view text, const Parts&... parts) const {
+    return sketch == nullptr ? filled(text, {NamePart(parts)...}) : std::string();
+  }
+
   // Makes room for that many more ops in this block.
   void expect(std::int64_t ops) {
+    if (sketch != nullptr) return;
     std::vector<Op>& all = schedule.blocks.back().ops;
     all.reserve(all.size() + static_cast<std::size_t>(ops));
   }
   // Makes the op where it stays: it is large, and a search makes millions of them.
   template <class Kind>
   void emit(std::string name, LaneKind lane, Kind&& body) {
+    if (sketch != nullptr) return emit_uses(lane, Body(std::forward<Kind>(body)));
     schedule.blocks.back().ops.emplace_back(std::move(name), Lane{lane, 0},
                                             std::forward<Kind>(body));
   }
@@ -71,6 +94,9 @@ class Builder {
             std::int64_t micro_batch = 0, const LayerPlace& at = {}) const;
 
  private:
+  static std::string filled(std::string_view text, std::initializer_list<NamePart> parts);
+  void emit_uses(LaneKind lane, const Body& body);
+
   std::vector<Buffer> declared_;
   std::vector<BufferIndex> number_;  // of each declared buffer; -1 before its first use
   std::vector<BufferId> used_;       // of each buffer of the schedule

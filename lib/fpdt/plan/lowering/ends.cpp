@@ -7,8 +7,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "fpdt/base/math.h"
 
 namespace fpdt {
@@ -64,7 +62,7 @@ void Ends::emit_embed() {
     embed.position_count = model_.learned_positions;
     embed.token_first = token_first(i);
     embed.scale = model_.embedding_scale;
-    builder_.emit(fmt::format("embed.{}", i), LaneKind::compute, embed);
+    builder_.emit(builder_.name("embed.{}", i), LaneKind::compute, embed);
     if (leaves(i, Loop::up)) {
       home->spill(builder_, first, extent, x, out_lane());
     }
@@ -101,7 +99,7 @@ void Ends::emit_embed_backward() {
     back.token_first = token_first(i);
     back.scale = model_.embedding_scale;
     back.local_first = shape_.local_first(i);
-    builder_.emit(fmt::format("dembed.{}", i), LaneKind::compute, back);
+    builder_.emit(builder_.name("dembed.{}", i), LaneKind::compute, back);
   }
   states_.emit_reduce(builder_, names, kMicroBatch, "reduce_embed");
   builder_.end_block();
@@ -150,11 +148,11 @@ void Ends::loss_rows(std::int64_t extent, std::int64_t first, std::int64_t rows,
   tile.x = x;
   tile.labels = {context_.labels, kMicroBatch, extent_first(extent) + first, rows};
   tile.normed = temporary(normed_, rows);
-  products_.norm(tile.name("norm"), "final_norm", kMicroBatch, x, tile.normed, rows);
+  products_.norm(tile.name(builder_, "norm"), "final_norm", kMicroBatch, x, tile.normed, rows);
   tile.statistics = temporary(statistics_, rows);
   for (std::int64_t word = 0; word < model_.vocabulary; word += tile.wide) {
     const std::int64_t count = emit_logits(tile, "logits", word);
-    builder_.emit(tile.name("statistics", word), LaneKind::compute,
+    builder_.emit(tile.name(builder_, "statistics", word), LaneKind::compute,
                   LossStatistics{tile.logits,
                                  tile.labels,
                                  {tile.statistics, word > 0},
@@ -163,7 +161,7 @@ void Ends::loss_rows(std::int64_t extent, std::int64_t first, std::int64_t rows,
                                  count,
                                  model_.logits_cap});
   }
-  builder_.emit(tile.name("loss"), LaneKind::compute,
+  builder_.emit(tile.name(builder_, "loss"), LaneKind::compute,
                 LossSum{tile.statistics, tile.labels, states_.loss_scale(), states_.loss(), rows});
   if (train) loss_gradient(tile, dx);
 }
@@ -183,7 +181,7 @@ std::int64_t Ends::emit_logits(LossTile& tile, const char* name, std::int64_t wo
   product.n = count;
   product.k = model_.hidden;
   product.transpose_b = true;
-  builder_.emit(tile.name(name, word), LaneKind::compute, product);
+  builder_.emit(tile.name(builder_, name, word), LaneKind::compute, product);
   return count;
 }
 
@@ -194,7 +192,7 @@ void Ends::loss_gradient(LossTile& tile, const Operand& dx) {
   for (std::int64_t word = 0; word < words; word += tile.wide) {
     const std::int64_t count = tile.wide < words ? emit_logits(tile, "relogits", word) : words;
     const Operand dlogits = temporary(logits_gradient_, tile.rows * count);
-    builder_.emit(tile.name("dlogits", word), LaneKind::compute,
+    builder_.emit(tile.name(builder_, "dlogits", word), LaneKind::compute,
                   LossGradient{tile.logits,
                                tile.labels,
                                tile.statistics,
@@ -212,7 +210,7 @@ void Ends::loss_gradient(LossTile& tile, const Operand& dx) {
     back.m = tile.rows;
     back.n = hidden;
     back.k = count;
-    builder_.emit(tile.name("dnorm", word), LaneKind::compute, back);
+    builder_.emit(tile.name(builder_, "dnorm", word), LaneKind::compute, back);
     Matmul update{dlogits,
                   tile.normed,
                   {},
@@ -223,22 +221,24 @@ void Ends::loss_gradient(LossTile& tile, const Operand& dx) {
     update.k = tile.rows;
     update.transpose_a = true;
     update.local_first = extent_first(tile.extent) + tile.first;
-    builder_.emit(tile.name("dw_head", word), LaneKind::compute, update);
+    builder_.emit(tile.name(builder_, "dw_head", word), LaneKind::compute, update);
   }
-  products_.norm_backward(tile.name("dx"), {.layer = "final_norm",
-                                            .use = kMicroBatch,
-                                            .sum = kMicroBatch,
-                                            .x = tile.x,
-                                            .dy = dnormed,
-                                            .addend = {},
-                                            .dx = dx,
-                                            .rows = tile.rows,
-                                            .local_first = extent_first(tile.extent) + tile.first});
+  products_.norm_backward(tile.name(builder_, "dx"),
+                          {.layer = "final_norm",
+                           .use = kMicroBatch,
+                           .sum = kMicroBatch,
+                           .x = tile.x,
+                           .dy = dnormed,
+                           .addend = {},
+                           .dx = dx,
+                           .rows = tile.rows,
+                           .local_first = extent_first(tile.extent) + tile.first});
 }
 
-std::string Ends::LossTile::name(const char* what, std::int64_t word) const {
-  return word < 0 ? fmt::format("{}.{}.{}", what, extent, first)
-                  : fmt::format("{}.{}.{}.{}", what, extent, first, word);
+std::string Ends::LossTile::name(const Builder& builder, const char* what,
+                                 std::int64_t word) const {
+  return word < 0 ? builder.name("{}.{}.{}", what, extent, first)
+                  : builder.name("{}.{}.{}.{}", what, extent, first, word);
 }
 
 }  // namespace fpdt

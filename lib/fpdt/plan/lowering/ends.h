@@ -22,7 +22,8 @@ class Ends : public LoweringPart {
     std::int64_t wide = 0;                         // words of the largest tile
     std::string weight;
     Operand x, labels, normed, statistics, logits;
-    [[nodiscard]] std::string name(const char* what, std::int64_t word = -1) const;
+    [[nodiscard]] std::string name(const Builder& builder, const char* what,
+                                   std::int64_t word = -1) const;
   };
 
   void loss_rows(std::int64_t extent, std::int64_t first, std::int64_t rows, const Operand& x,

@@ -40,7 +40,7 @@ Experts::Experts(Context& context, ActivationKind activation, std::int64_t tile,
 }
 
 std::string Experts::name(const std::string& place, const Slice& slice) const {
-  return sliced() ? fmt::format("{}.{}", place, slice.number) : place;
+  return sliced() ? builder_.name("{}.{}", place, slice.number) : place;
 }
 
 Experts::Slice Experts::bring(const LayerFrame& frame, std::int64_t extent,
@@ -56,7 +56,7 @@ Experts::Slice Experts::bring(const LayerFrame& frame, std::int64_t extent,
   slice.experts = {slice.number * each, each};
   const auto matrices = [&](const char* layer) {
     return states_.bring_slice(builder_, slice_name(fmt::format("{}.weight", layer), slice.number),
-                               frame.weights, fmt::format("{}.{}.{}", layer, extent, run));
+                               frame.weights, builder_.name("{}.{}.{}", layer, extent, run));
   };
   slice.up = matrices("up");
   slice.down = matrices("down");

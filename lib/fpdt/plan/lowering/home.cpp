@@ -1,8 +1,6 @@
 // Moves chunks between device and host.
 #include "fpdt/plan/lowering/home.h"
 
-#include <fmt/format.h>
-
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
 
@@ -145,8 +143,8 @@ void Home::spill(Builder& builder, const Instance& instance, std::int64_t chunk,
                  const Operand& value, LaneKind lane) const {
   if (!shape_.stored) return;
   const auto copy = [&](const char* what, LaneKind on, const Operand& to) {
-    builder.emit(fmt::format("{}_{}.{}.{}", what, builder.at(value.buffer).name, chunk,
-                             value.version.offset),
+    builder.emit(builder.name("{}_{}.{}.{}", what, builder.at(value.buffer).name, chunk,
+                              value.version.offset),
                  on, Copy{value, {to, false}});
   };
   if (chunk < first_kept_) {
@@ -172,7 +170,7 @@ Operand Home::fetch(Builder& builder, const Instance& instance, std::int64_t chu
   }
   FPDT_ASSERT(shape_.stored);
   const Operand value = builder.next(fetched_, shape_.rows_of(chunk));
-  builder.emit(fmt::format("fetch_{}.{}.{}", shape_.name, chunk, value.version.offset), lane,
+  builder.emit(builder.name("fetch_{}.{}.{}", shape_.name, chunk, value.version.offset), lane,
                Copy{on_host(instance, chunk), {value, false}});
   hold(builder, {instance, chunk, value});
   latest_ = {instance, chunk, value};
@@ -181,7 +179,7 @@ Operand Home::fetch(Builder& builder, const Instance& instance, std::int64_t chu
 
 void Home::fetch_into(Builder& builder, const Instance& instance, std::int64_t chunk,
                       const Operand& place, LaneKind lane) const {
-  builder.emit(fmt::format("fetch_{}.{}.into.{}", shape_.name, chunk, place.version.offset), lane,
+  builder.emit(builder.name("fetch_{}.{}.into.{}", shape_.name, chunk, place.version.offset), lane,
                Copy{on_host(instance, chunk), {place, false}});
 }
 

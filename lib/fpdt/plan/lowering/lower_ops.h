@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "fpdt/schedule/expand.h"
 #include "fpdt/schedule/schedule.h"
 #include "fpdt/spec/attention_kernels.h"
 #include "fpdt/spec/strategy.h"
@@ -19,6 +20,10 @@ Schedule lower_without_states(const Problem& problem, const Strategy& strategy);
 // `library`: which attention tiles a library computes, which problem and strategy say otherwise.
 Schedule lower_without_states(const Problem& problem, const Strategy& strategy,
                               const std::vector<LibraryTiles>& library);
+
+// The same without ops. `uses` gets what they use, which is all that bytes depend on.
+Schedule sketch(const Problem& problem, const Strategy& strategy,
+                const std::vector<LibraryTiles>& library, ProgramBuilder& uses);
 
 // Every buffer that some op of the step may use, in an order that only the discrete choices of the
 // strategy change. Much cheaper than the ops.

@@ -56,7 +56,7 @@ void Products::linear_gradient(const std::string& place, const std::string& laye
   product.k = rows;
   product.transpose_a = true;
   product.local_first = first;
-  builder_.emit(fmt::format("dw_{}.{}", layer, place), LaneKind::compute, product);
+  builder_.emit(builder_.name("dw_{}.{}", layer, place), LaneKind::compute, product);
   if (!states_.shares_terms(layer + ".weight")) bias_gradient(place, layer, dy, rows, out, first);
 }
 
@@ -65,7 +65,7 @@ void Products::bias_gradient(const std::string& place, const std::string& layer,
   const std::string bias = layer + ".bias";
   if (!states_.has(bias)) return;
   builder_.emit(
-      fmt::format("db_{}.{}", layer, place), LaneKind::compute,
+      builder_.name("db_{}.{}", layer, place), LaneKind::compute,
       ColumnSum{dy, states_.gradient_rows(bias, Version::plus(0), 0, out), rows, out, first});
 }
 

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "fpdt/plan/lowering/groups.h"
 
 namespace fpdt {
@@ -101,24 +99,24 @@ std::pair<std::int64_t, std::int64_t> Rows::tile_rows(std::int64_t extent, std::
 
 void Rows::project(LayerFrame& frame, std::int64_t chunk) {
   if (enters(chunk, Loop::up)) first_norm(frame, shape_.extent_of(chunk));
-  const Operand n1 = tensor_ranks_.gather(fmt::format("gather_n1.{}", chunk),
+  const Operand n1 = tensor_ranks_.gather(builder_.name("gather_n1.{}", chunk),
                                           chunk_of(frame.n1[index(shape_.extent_of(chunk))], chunk),
                                           shape_.local_rows(chunk));
   if (!again(frame) || chunk < frame.rows) {
     const Transition::Projected qkv = qkv_products(frame, "", chunk, n1);
     joint_norms([&](const Products::JointNorm& norm, auto part) {
-      products_.joint_norm(fmt::format("{}.{}", norm.layer, chunk), norm, frame.weights, qkv.*part,
-                           shape_.product_rows(chunk));
+      products_.joint_norm(builder_.name("{}.{}", norm.layer, chunk), norm, frame.weights,
+                           qkv.*part, shape_.product_rows(chunk));
     });
     return transition_.to_heads(frame, chunk, qkv);
   }
   const std::int64_t rows = shape_.product_rows(chunk);
   const Operand kv = temporary(kv_alone_, rows);
-  products_.linear_part(fmt::format("kv.{}", chunk), "qkv", frame.weights, n1, kv, rows,
+  products_.linear_part(builder_.name("kv.{}", chunk), "qkv", frame.weights, n1, kv, rows,
                         model_.hidden, part_.q_width(), 2 * part_.kv_width());
   if (model_.joint_qk_norm) {
-    products_.joint_norm(fmt::format("k_norm.{}", chunk), joint_norm_of_keys(0), frame.weights, kv,
-                         rows);
+    products_.joint_norm(builder_.name("k_norm.{}", chunk), joint_norm_of_keys(0), frame.weights,
+                         kv, rows);
   }
   transition_.keys_to_heads(frame, chunk, kv);
 }
@@ -128,13 +126,13 @@ void Rows::project_queries(LayerFrame& frame, std::int64_t chunk) {
   const std::int64_t rows = shape_.product_rows(chunk);
   const Operand x =
       frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(), LaneKind::h2d);
-  const Operand n1 = normed(fmt::format("norm1_q.{}", chunk), "norm1", frame, x, rows);
+  const Operand n1 = normed(builder_.name("norm1_q.{}", chunk), "norm1", frame, x, rows);
   const Operand q = temporary(q_alone_, rows);
-  products_.linear_part(fmt::format("q.{}", chunk), "qkv", frame.weights, n1, q, rows,
+  products_.linear_part(builder_.name("q.{}", chunk), "qkv", frame.weights, n1, q, rows,
                         model_.hidden, 0, part_.q_width());
   if (model_.joint_qk_norm) {
-    products_.joint_norm(fmt::format("q_norm_q.{}", chunk), joint_norm_of_queries(0), frame.weights,
-                         q, rows);
+    products_.joint_norm(builder_.name("q_norm_q.{}", chunk), joint_norm_of_queries(0),
+                         frame.weights, q, rows);
   }
   transition_.queries_to_heads(frame, chunk, q);
 }
@@ -155,8 +153,8 @@ Transition::Projected Rows::qkv_products(const LayerFrame& frame, const char* pr
   for (const Projection& one : projections_) {
     Operand& out = made.queries.present() ? made.keys : made.queries;
     out = temporary(one.rows, rows);
-    products_.linear(fmt::format("{}{}.{}", prefix, one.layer, chunk), one.layer, frame.weights, n1,
-                     out, rows, model_.hidden, one.width);
+    products_.linear(builder_.name("{}{}.{}", prefix, one.layer, chunk), one.layer, frame.weights,
+                     n1, out, rows, model_.hidden, one.width);
   }
   return made;
 }
@@ -167,7 +165,7 @@ void Rows::first_norm(LayerFrame& frame, std::int64_t extent) {
   const bool stores = frame.stores(Recompute::keep_all) && model_.pre_norms;
   const Operand x =
       frame.input.home->fetch(builder_, frame.input.instance, extent, reuse(), LaneKind::h2d);
-  const std::string op = fmt::format("norm1.{}", extent);
+  const std::string op = builder_.name("norm1.{}", extent);
   Operand n1;
   if (stores) {
     n1 = homes.norm_output.produce(builder_, inputs(frame), extent);
@@ -206,7 +204,7 @@ void Rows::join(const std::string& layer, const LayerFrame& frame, const std::st
 void Rows::out_product(LayerFrame& frame, std::int64_t extent, const Operand& context,
                        const Operand& x, const Operand& h) {
   const std::int64_t rows = shape_.extent_rows(extent);
-  const std::string place = fmt::format("{}", extent);
+  const std::string place = builder_.name("{}", extent);
   const Operand made = branch(attention_branch_, h, rows);
   const Operand part = tensor_ranks_.part_of_sum(made, rows);
   const Operand addend = model_.post_norms ? Operand{} : x;
@@ -225,11 +223,11 @@ Rows::Inner Rows::inner(const LayerFrame& frame, const Dense& of, const char* pr
                         std::int64_t at, std::int64_t rows) {
   const Operand up = kept_up.present() ? rows_of(kept_up, at, rows) : temporary(of.up_rows, rows);
   if (!kept_up.present() || frame.visit != Visit::backward) {
-    products_.linear(fmt::format("{}up.{}{}", prefix, of.place, place), of.up, frame.weights,
+    products_.linear(builder_.name("{}up.{}{}", prefix, of.place, place), of.up, frame.weights,
                      rows_of(n2, at, rows), up, rows, model_.hidden, of.up_width);
   }
   const Operand act = temporary(of.act, rows);
-  builder_.emit(fmt::format("{}act.{}{}", prefix, of.place, place), LaneKind::compute,
+  builder_.emit(builder_.name("{}act.{}{}", prefix, of.place, place), LaneKind::compute,
                 Activation{up, {act, false}, activation_kind(), rows, of.width});
   return {up, act};
 }
@@ -257,16 +255,16 @@ void Rows::feed_forward(LayerFrame& frame, std::int64_t extent) {
   out_product(frame, extent, context, x, h);
   if (keep) homes.residual.spill(builder_, stored, extent, h, out_lane());
   const Operand n2 =
-      normed(fmt::format("norm2.{}", extent), "norm2", frame, parallel ? x : h, rows);
-  const Operand n2_all = tensor_ranks_.gather(fmt::format("gather_n2.{}", extent), n2, rows);
+      normed(builder_.name("norm2.{}", extent), "norm2", frame, parallel ? x : h, rows);
+  const Operand n2_all = tensor_ranks_.gather(builder_.name("gather_n2.{}", extent), n2, rows);
   const Operand y = frame.output.home->produce(builder_, frame.output.instance, extent);
   const Operand made = branch(ffn_branch_, y, rows);
   const Operand part = tensor_ranks_.part_of_sum(made, rows);
   const Operand up_all = all ? homes.ffn_hidden.produce(builder_, stored, extent) : Operand{};
-  const std::string place = fmt::format("{}", extent);
+  const std::string place = builder_.name("{}", extent);
   const auto tile = [&](std::int64_t i) {
     const auto [first, r] = tile_rows(extent, i);
-    const std::string at_rows = fmt::format("{}.{}", extent, first);
+    const std::string at_rows = builder_.name("{}.{}", extent, first);
     Operand sum = rows_of(h, first, r);
     if (const Dense* const dense = dense_of(frame); dense != nullptr) {
       const Inner now = inner(frame, *dense, "", at_rows, n2_all, up_all, first, r);

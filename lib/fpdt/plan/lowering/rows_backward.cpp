@@ -1,8 +1,6 @@
 // Emits rows, backward.
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "fpdt/plan/lowering/rows.h"
 
 namespace fpdt {
@@ -32,7 +30,7 @@ void Rows::feed_forward_gradient(LayerFrame& frame, std::int64_t extent) {
     h = parallel ? x : temporary(residual_, rows);
     if (!parallel) out_product(frame, extent, context, x, h);
   }
-  const std::string place = fmt::format("{}", extent);
+  const std::string place = builder_.name("{}", extent);
   const Operand dy_all = tiles_backward(frame, extent, h, dy);
 
   // Gradients of attention's output projection.
@@ -64,12 +62,12 @@ Operand Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Opera
   const std::int64_t hidden = model_.hidden;
   const bool all = frame.stores(Recompute::keep_all);
   const auto gather_dy = [&](const Operand& of) {
-    return tensor_ranks_.gather(fmt::format("gather_dy.{}", extent), of, rows);
+    return tensor_ranks_.gather(builder_.name("gather_dy.{}", extent), of, rows);
   };
   Operand dy_all;
   if (!model_.post_norms) dy_all = gather_dy(dy);
-  const Operand n2 = normed(fmt::format("renorm2.{}", extent), "norm2", frame, h, rows);
-  const Operand n2_all = tensor_ranks_.gather(fmt::format("regather_n2.{}", extent), n2, rows);
+  const Operand n2 = normed(builder_.name("renorm2.{}", extent), "norm2", frame, h, rows);
+  const Operand n2_all = tensor_ranks_.gather(builder_.name("regather_n2.{}", extent), n2, rows);
   const Operand kept_up = all ? homes.ffn_hidden.fetch(builder_, stored_instance(homes), extent,
                                                        Home::Reuse::ring, LaneKind::h2d)
                               : Operand{};
@@ -81,7 +79,7 @@ Operand Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Opera
   const auto tile = [&](std::int64_t i) {
     const auto [at, r] = tile_rows(extent, i);
     const std::int64_t first = extent_first(extent) * shape_.tensor_ranks + at;
-    const std::string place = fmt::format("{}.{}", extent, at);
+    const std::string place = builder_.name("{}.{}", extent, at);
     const Operand n2_rows = rows_of(n2_all, at, r);
     const Operand dy_rows = rows_of(dy_all, at, r);
     Operand sum;
@@ -98,21 +96,21 @@ Operand Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Opera
   } else {
     for (std::int64_t i = 0; i < tiles_of(extent); ++i) tile(i);
   }
-  tensor_ranks_.add_up(fmt::format("dn2.{}", extent), part, dn2, rows);
+  tensor_ranks_.add_up(builder_.name("dn2.{}", extent), part, dn2, rows);
   if (shares_products()) {
-    products_.bias_gradient(fmt::format("{}", extent), "down", dz, rows, hidden,
+    products_.bias_gradient(builder_.name("{}", extent), "down", dz, rows, hidden,
                             extent_first(extent));
   }
   const Operand dh = homes.residual_gradient.produce(builder_, Version::plus(0), extent);
-  normed_backward(fmt::format("dh.{}", extent), {.layer = "norm2",
-                                                 .use = frame.weights,
-                                                 .sum = Version::plus(0),
-                                                 .x = h,
-                                                 .dy = dn2,
-                                                 .addend = dy,
-                                                 .dx = dh,
-                                                 .rows = rows,
-                                                 .local_first = extent_first(extent)});
+  normed_backward(builder_.name("dh.{}", extent), {.layer = "norm2",
+                                                   .use = frame.weights,
+                                                   .sum = Version::plus(0),
+                                                   .x = h,
+                                                   .dy = dn2,
+                                                   .addend = dy,
+                                                   .dx = dh,
+                                                   .rows = rows,
+                                                   .local_first = extent_first(extent)});
   homes.residual_gradient.spill(builder_, Version::plus(0), extent, dh, out_lane());
   frame.dh[index(extent)] = dh;
   return dy_all;
@@ -145,13 +143,13 @@ Operand Rows::output_gradient(LayerFrame& frame, std::int64_t extent, const Oper
   const Operand part = tensor_ranks_.part_of_sum(made, rows);
   for (std::int64_t i = 0; i < tiles_of(extent); ++i) {
     const auto [at, r] = tile_rows(extent, i);
-    const std::string place = fmt::format("{}.{}", extent, at);
+    const std::string place = builder_.name("{}.{}", extent, at);
     const Inner now = inner(frame, *dense_of(frame), "z", place, n2_all, kept_up, at, r);
     products_.linear("zdown." + place, "down", frame.weights, now.act, rows_of(part, at, r), r,
                      part_.feed_forward, model_.hidden);
     if (r == all_rows) last = now;
   }
-  tensor_ranks_.add_up(fmt::format("zdown.{}", extent), part, made, rows);
+  tensor_ranks_.add_up(builder_.name("zdown.{}", extent), part, made, rows);
   return branch_gradient("down_norm", frame, extent, made, dy);
 }
 
@@ -167,7 +165,7 @@ Operand Rows::branch_gradient(const std::string& layer, const LayerFrame& frame,
   if (!model_.post_norms) return dy;
   const std::int64_t rows = shape_.extent_rows(extent);
   const Operand made = temporary(branch_gradient_, rows);
-  products_.norm_backward(fmt::format("d{}.{}", layer, extent),
+  products_.norm_backward(builder_.name("d{}.{}", layer, extent),
                           {.layer = layer,
                            .use = frame.weights,
                            .sum = Version::plus(0),
@@ -186,7 +184,7 @@ void Rows::projection_backward(LayerFrame& frame, std::int64_t chunk) {
   const std::int64_t rows = shape_.product_rows(chunk);
   const std::int64_t own_rows = shape_.local_rows(chunk);
   const std::int64_t hidden = model_.hidden;
-  const Operand n1 = tensor_ranks_.gather(fmt::format("regather_n1.{}", chunk),
+  const Operand n1 = tensor_ranks_.gather(builder_.name("regather_n1.{}", chunk),
                                           chunk_of(frame.n1[index(extent)], chunk), own_rows);
   Transition::Projected qkv, dqkv;
   if (model_.qk_norm) qkv = qkv_products(frame, "re", chunk, n1);
@@ -198,13 +196,13 @@ void Rows::projection_backward(LayerFrame& frame, std::int64_t chunk) {
   }
   transition_.join_gradients(frame, chunk, qkv, dqkv);
   joint_norms([&](const Products::JointNorm& norm, auto part) {
-    products_.joint_norm_backward(fmt::format("d{}.{}", norm.layer, chunk), norm, frame.weights,
+    products_.joint_norm_backward(builder_.name("d{}.{}", norm.layer, chunk), norm, frame.weights,
                                   qkv.*part, dqkv.*part, rows,
                                   shape_.local_first(chunk) * shape_.tensor_ranks);
   });
   for (const Projection& one : projections_) {
-    products_.linear_gradient(fmt::format("{}", chunk), one.layer, gradient(one), n1, rows, hidden,
-                              one.width, shape_.local_first(chunk) * shape_.tensor_ranks);
+    products_.linear_gradient(builder_.name("{}", chunk), one.layer, gradient(one), n1, rows,
+                              hidden, one.width, shape_.local_first(chunk) * shape_.tensor_ranks);
   }
   const Operand dn1 = chunk_of(frame.dn1[index(extent)], chunk);
   Operand part;
@@ -212,10 +210,10 @@ void Rows::projection_backward(LayerFrame& frame, std::int64_t chunk) {
     const Operand before = part;
     part = tensor_ranks_.part_of_sum(dn1, own_rows);
     const bool first = &one == &projections_.front();
-    products_.linear_backward(fmt::format("dn1{}.{}", first ? "" : "_kv", chunk), one.layer,
+    products_.linear_backward(builder_.name("dn1{}.{}", first ? "" : "_kv", chunk), one.layer,
                               frame.weights, gradient(one), part, rows, hidden, one.width, before);
   }
-  tensor_ranks_.add_up(fmt::format("dn1.{}", chunk), part, dn1, own_rows);
+  tensor_ranks_.add_up(builder_.name("dn1.{}", chunk), part, dn1, own_rows);
   if (leaves(chunk, backward_loop())) first_norm_gradient(frame, extent);
 }
 
@@ -229,7 +227,7 @@ void Rows::first_norm_again(LayerFrame& frame, std::int64_t extent) {
     n1 = homes.norm_output.fetch(builder_, stored_instance(homes), extent, Home::Reuse::ring,
                                  LaneKind::h2d);
   } else {
-    n1 = normed(fmt::format("renorm1.{}", extent), "norm1", frame, x, rows);
+    n1 = normed(builder_.name("renorm1.{}", extent), "norm1", frame, x, rows);
   }
   frame.x[index(extent)] = x;
   frame.n1[index(extent)] = n1;
@@ -240,15 +238,15 @@ void Rows::first_norm_gradient(LayerFrame& frame, std::int64_t extent) {
   const Operand dh = frame.homes->residual_gradient.fetch(builder_, Version::plus(0), extent,
                                                           Home::Reuse::ring, LaneKind::h2d);
   const Operand dx = frame.dx.home->produce(builder_, frame.dx.instance, extent);
-  normed_backward(fmt::format("dx.{}", extent), {.layer = "norm1",
-                                                 .use = frame.weights,
-                                                 .sum = Version::plus(0),
-                                                 .x = frame.x[index(extent)],
-                                                 .dy = frame.dn1[index(extent)],
-                                                 .addend = dh,
-                                                 .dx = dx,
-                                                 .rows = shape_.extent_rows(extent),
-                                                 .local_first = extent_first(extent)});
+  normed_backward(builder_.name("dx.{}", extent), {.layer = "norm1",
+                                                   .use = frame.weights,
+                                                   .sum = Version::plus(0),
+                                                   .x = frame.x[index(extent)],
+                                                   .dy = frame.dn1[index(extent)],
+                                                   .addend = dh,
+                                                   .dx = dx,
+                                                   .rows = shape_.extent_rows(extent),
+                                                   .local_first = extent_first(extent)});
   frame.dx.home->spill(builder_, frame.dx.instance, extent, dx, out_lane());
 }
 

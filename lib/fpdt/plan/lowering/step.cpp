@@ -316,6 +316,13 @@ Schedule lower_without_states(const Problem& problem, const Strategy& strategy,
   return StepLowering(context).lower();
 }
 
+Schedule sketch(const Problem& problem, const Strategy& strategy,
+                const std::vector<LibraryTiles>& library, ProgramBuilder& uses) {
+  Context context(problem, strategy, library);
+  context.builder.sketch = &uses;
+  return StepLowering(context).lower();
+}
+
 std::vector<Buffer> declared_buffers(const Problem& problem, const Strategy& strategy,
                                      const std::vector<LibraryTiles>& library) {
   Context context(problem, strategy, library);

@@ -3,8 +3,6 @@
 
 #include <array>
 
-#include <fmt/format.h>
-
 #include "fpdt/base/math.h"
 
 namespace fpdt {
@@ -71,7 +69,7 @@ void Transition::split_heads(const LayerFrame& frame, std::int64_t chunk, const 
   if (which != Which::keys) split.q.operand = q;
   if (which != Which::queries) split.kv.operand = kv;
   constexpr std::array<const char*, 3> kNames{"heads", "heads_q", "heads_kv"};
-  builder_.emit(fmt::format("{}.{}", kNames[static_cast<std::size_t>(which)], chunk),
+  builder_.emit(builder_.name("{}.{}", kNames[static_cast<std::size_t>(which)], chunk),
                 LaneKind::compute, split);
 }
 
@@ -88,7 +86,7 @@ void Transition::to_heads(LayerFrame& frame, std::int64_t chunk, const Projected
     split_heads(frame, chunk, qkv.queries, Which::all, sent.q, sent.kv);
   }
   if (head_ranks_ > 1) {
-    builder_.emit(fmt::format("a2a_qkv.{}", chunk), LaneKind::comm,
+    builder_.emit(builder_.name("a2a_qkv.{}", chunk), LaneKind::comm,
                   AllToAll{"sp", {sent.q, sent.kv}, {{q, false}, {own, false}}});
   }
   gather_keys(chunk, own, kv);
@@ -104,7 +102,7 @@ void Transition::queries_to_heads(LayerFrame& frame, std::int64_t chunk, const O
   const Operand sent = send_of(q_send_, chunk, q);
   split_heads(frame, chunk, rows, Which::queries, sent, {});
   if (head_ranks_ > 1) {
-    builder_.emit(fmt::format("a2a_q.{}", chunk), LaneKind::comm,
+    builder_.emit(builder_.name("a2a_q.{}", chunk), LaneKind::comm,
                   AllToAll{"sp", {sent}, {{q, false}}});
   }
   frame.q[index(chunk)] = q;
@@ -116,7 +114,7 @@ void Transition::keys_to_heads(LayerFrame& frame, std::int64_t chunk, const Oper
   const Operand sent = send_of(kv_send_, chunk, own);
   split_heads(frame, chunk, rows, Which::keys, {}, sent);
   if (head_ranks_ > 1) {
-    builder_.emit(fmt::format("a2a_kv.{}", chunk), LaneKind::comm,
+    builder_.emit(builder_.name("a2a_kv.{}", chunk), LaneKind::comm,
                   AllToAll{"sp", {sent}, {{own, false}}});
   }
   gather_keys(chunk, own, kv);
@@ -135,7 +133,7 @@ Operand Transition::send_of(BufferId staging, std::int64_t chunk, const Operand&
 
 void Transition::gather_keys(std::int64_t chunk, const Operand& own, const Operand& kv) {
   if (!shape_.gathers_keys()) return;
-  builder_.emit(fmt::format("gather_kv.{}", chunk), LaneKind::comm,
+  builder_.emit(builder_.name("gather_kv.{}", chunk), LaneKind::comm,
                 AllGather{ring_of(chunk), {own}, {{kv, false}}});
 }
 
@@ -154,10 +152,10 @@ void Transition::output_to_rows(LayerFrame& frame, std::int64_t chunk) {
   Operand send = o;
   if (storage_ != Dtype::f32) {
     send = temporary(o_send_, shape_.query_rows(chunk));
-    builder_.emit(fmt::format("round_o.{}", chunk), LaneKind::compute, Copy{o, {send, false}});
+    builder_.emit(builder_.name("round_o.{}", chunk), LaneKind::compute, Copy{o, {send, false}});
   }
   const Operand receive = temporary(o_receive_, shape_.query_rows(chunk));
-  builder_.emit(fmt::format("a2a_o.{}", chunk), LaneKind::comm,
+  builder_.emit(builder_.name("a2a_o.{}", chunk), LaneKind::comm,
                 AllToAll{"sp", {send}, {{receive, false}}});
   o = receive;
 }
@@ -169,7 +167,7 @@ void Transition::join_output(LayerFrame& frame, std::int64_t chunk) {
   const std::int64_t extent = shape_.extent_of(chunk);
   Operand& whole = frame.attention_output[index(extent)];
   if (enters(chunk, Loop::up)) whole = homes.attention_output.produce(builder_, stored, extent);
-  builder_.emit(fmt::format("join_o.{}", chunk), LaneKind::compute,
+  builder_.emit(builder_.name("join_o.{}", chunk), LaneKind::compute,
                 Permute{frame.o[c],
                         {chunk_of(whole, chunk), false},
                         head_ranks_,
@@ -206,7 +204,7 @@ void Transition::output_gradient_to_heads(LayerFrame& frame, std::int64_t chunk)
                           const Operand& extent) {
       const Operand packed = head_ranks_ > 1 ? temporary(send, shape_.query_rows(chunk))
                                              : home.produce(builder_, Version::plus(0), chunk);
-      builder_.emit(fmt::format("{}.{}", name, chunk), LaneKind::compute,
+      builder_.emit(builder_.name("{}.{}", name, chunk), LaneKind::compute,
                     Permute{chunk_of(extent, chunk),
                             {packed, false},
                             shape_.product_rows(chunk),
@@ -221,7 +219,7 @@ void Transition::output_gradient_to_heads(LayerFrame& frame, std::int64_t chunk)
     const std::vector<Operand> packed{dout, delta};
     dout = homes.dout.produce(builder_, Version::plus(0), chunk);
     delta = homes.delta.produce(builder_, Version::plus(0), chunk);
-    builder_.emit(fmt::format("a2a_dout.{}", chunk), LaneKind::comm,
+    builder_.emit(builder_.name("a2a_dout.{}", chunk), LaneKind::comm,
                   AllToAll{"sp", packed, {{dout, false}, {delta, false}}});
   }
   homes.dout.spill(builder_, Version::plus(0), chunk, dout, out_lane());
@@ -240,14 +238,14 @@ void Transition::gradients_to_rows(LayerFrame& frame, std::int64_t chunk, const 
   if (storage_ != Dtype::f32) {
     dq_send = temporary(dq_send_, rows);
     dkv_send = temporary(dkv_send_, rows);
-    builder_.emit(fmt::format("round_dq.{}", chunk), LaneKind::compute,
+    builder_.emit(builder_.name("round_dq.{}", chunk), LaneKind::compute,
                   Copy{frame.dq[c], {dq_send, false}});
-    builder_.emit(fmt::format("round_dkv.{}", chunk), LaneKind::compute,
+    builder_.emit(builder_.name("round_dkv.{}", chunk), LaneKind::compute,
                   Copy{frame.dkv[c], {dkv_send, false}});
   }
   frame.dq[c] = temporary(dq_receive_, rows);
   frame.dkv[c] = temporary(dkv_receive_, rows);
-  builder_.emit(fmt::format("a2a_dqkv.{}", chunk), LaneKind::comm,
+  builder_.emit(builder_.name("a2a_dqkv.{}", chunk), LaneKind::comm,
                 AllToAll{"sp", {dq_send, dkv_send}, {{frame.dq[c], false}, {frame.dkv[c], false}}});
 }
 
@@ -256,7 +254,7 @@ void Transition::gradients_to_rows(LayerFrame& frame, std::int64_t chunk, const 
 Operand Transition::summed_over_ring(const Operand& dkv, std::int64_t chunk) {
   const Operand own = temporary(dkv_own_, shape_.query_rows(chunk));
   builder_.emit(
-      fmt::format("sum_dkv.{}", chunk), LaneKind::comm,
+      builder_.name("sum_dkv.{}", chunk), LaneKind::comm,
       ReduceScatter{ring_of(chunk), {dkv}, {{own, false}}, states_.next_workspace(builder_)});
   return own;
 }
@@ -287,7 +285,7 @@ void Transition::join_heads(const LayerFrame& frame, std::int64_t chunk, const O
   if (which != Which::queries) join.dkv = frame.dkv[index(chunk)];
   join.dqkv = {gradient, false};
   constexpr std::array<const char*, 3> kNames{"dheads", "dheads_q", "dheads_kv"};
-  builder_.emit(fmt::format("{}.{}", kNames[static_cast<std::size_t>(which)], chunk),
+  builder_.emit(builder_.name("{}.{}", kNames[static_cast<std::size_t>(which)], chunk),
                 LaneKind::compute, join);
 }
 

@@ -1,8 +1,6 @@
 // Emits the exchanges of a ring.
 #include "fpdt/plan/lowering/travel.h"
 
-#include <fmt/format.h>
-
 namespace fpdt {
 
 Travel::Travel(Context& context)
@@ -36,7 +34,7 @@ void Travel::send_keys(LayerFrame& frame, std::int64_t to_hop, std::int64_t chun
   const Instance instance = arrival(frame, to_hop);
   const Operand arrived = home.produce(builder_, instance, chunk);
   builder_.emit(
-      fmt::format("pass_{}kv.{}.{}", frame.back ? "back_" : "", chunk, to_hop), LaneKind::comm,
+      builder_.name("pass_{}kv.{}.{}", frame.back ? "back_" : "", chunk, to_hop), LaneKind::comm,
       Exchange{"ring", {keys_of_hop(frame, keys, chunk, to_hop)}, {{arrived, false}}, places});
   home.spill(builder_, instance, chunk, arrived, out_lane());
 }
@@ -56,18 +54,18 @@ void Travel::pass_gradient(LayerFrame& frame, std::int64_t hop, std::int64_t chu
   if (turn > 0) {
     const Operand arrived =
         home.fetch(builder_, Version::plus(turn - 1), chunk, Home::Reuse::none, LaneKind::h2d);
-    builder_.emit(fmt::format("add_dkv.{}.{}", chunk, hop), LaneKind::compute,
+    builder_.emit(builder_.name("add_dkv.{}.{}", chunk, hop), LaneKind::compute,
                   Copy{arrived, {keys_of_hop(frame, part, chunk, hop + 1), true}});
   }
   if (hop == 0) return;
   Operand sent = part;
   if (strategy_.key_gradients != Storage::f32 && storage_ != Dtype::f32) {
     sent = temporary(gradient_, key_rows(frame, chunk, hop));
-    builder_.emit(fmt::format("round_dkv.{}.{}", chunk, hop), LaneKind::compute,
+    builder_.emit(builder_.name("round_dkv.{}.{}", chunk, hop), LaneKind::compute,
                   Copy{part, {sent, false}});
   }
   const Operand arrived = home.produce(builder_, Version::plus(turn), chunk);
-  builder_.emit(fmt::format("pass_dkv.{}.{}", chunk, hop), LaneKind::comm,
+  builder_.emit(builder_.name("pass_dkv.{}.{}", chunk, hop), LaneKind::comm,
                 Exchange{"ring", {sent}, {{arrived, false}}, shape_.hops - next(frame, chunk)});
   home.spill(builder_, Version::plus(turn), chunk, arrived, out_lane());
 }

@@ -100,13 +100,16 @@ std::vector<std::size_t> all_of(const std::vector<Call>& calls) {
 
 using Numbers = std::set<std::int32_t>;  // of layers, segments or micro-batches
 
-constexpr std::size_t kAtEachEnd = 3;
+constexpr std::ptrdiff_t kAtEachEnd = 3;
+// Of layers. Parameters are gathered a layer ahead, into the slot of the layer before the one at
+// work: the fourth layer is the first whose gather waits for one that is neither first nor last.
+constexpr std::ptrdiff_t kLayersAtEachEnd = 4;
 
-// Keeps all of a few numbers, else the first and last three.
-Numbers thinned(Numbers all) {
+// Keeps all of a few numbers, else the first and the last.
+Numbers thinned(Numbers all, std::ptrdiff_t at_each_end = kAtEachEnd) {
   constexpr std::size_t kFew = 8;
   if (all.size() > kFew) {
-    all.erase(std::next(all.begin(), kAtEachEnd), std::prev(all.end(), kAtEachEnd));
+    all.erase(std::next(all.begin(), at_each_end), std::prev(all.end(), at_each_end));
   }
   return all;
 }
@@ -118,9 +121,9 @@ Numbers thinned_segments(const std::map<std::int32_t, Numbers>& of_blocks) {
   const Numbers of_all = thinned(all);
   Numbers kept = of_all;
   for (const auto& [block, own] : of_blocks) {
-    const auto among = static_cast<std::size_t>(std::count_if(
-        own.begin(), own.end(), [&](std::int32_t one) { return of_all.count(one) > 0; }));
-    if (among < std::min(kAtEachEnd, own.size())) kept.merge(thinned(own));
+    const auto among = std::count_if(own.begin(), own.end(),
+                                     [&](std::int32_t one) { return of_all.count(one) > 0; });
+    if (among < std::min(kAtEachEnd, std::ssize(own))) kept.merge(thinned(own));
   }
   return kept;
 }
@@ -163,7 +166,9 @@ std::vector<std::size_t> window(const std::vector<Call>& calls) {
   Numbers segments = thinned_segments(segments_of);
   keep_successions(calls, segments);
   micro_batches = thinned(std::move(micro_batches));
-  for (auto& [segment, of_segment] : layers) of_segment = thinned(std::move(of_segment));
+  for (auto& [segment, of_segment] : layers) {
+    of_segment = thinned(std::move(of_segment), kLayersAtEachEnd);
+  }
   // What a layer does outside segments, such as to begin its sums, runs beside what it does inside.
   Numbers beside;
   for (const auto& [segment, of_segment] : layers) {

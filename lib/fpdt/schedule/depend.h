@@ -6,9 +6,9 @@
 // redundant, and those get no edge: the result is reduced transitively, so that the op needs each
 // of its edges in some call.
 //
-// One static edge serves every call of its block. Edges are found on a window of the call lists
-// (long runs of micro-batches, of segments and of layers in a segment keep their first and last
-// three) and confirmed on the whole lists.
+// One static edge serves every call of its block. Edges are found on a window of the call lists and
+// confirmed on the whole lists. Of long runs of micro-batches and of segments, the window has the
+// first and last three; of layers, four.
 #pragma once
 
 #include <cstddef>

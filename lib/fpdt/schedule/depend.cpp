@@ -201,8 +201,8 @@ std::vector<std::vector<std::vector<After>>> edges_of(const Program& program) {
   }
   std::vector<std::vector<std::vector<After>>> all;
   for (const auto& block : edges) {
-    for (std::vector<std::vector<After>>& of_block = all.emplace_back();
-         const std::vector<StaticEdge>& op : block) {
+    auto& of_block = all.emplace_back();
+    for (const std::vector<StaticEdge>& op : block) {
       std::vector<After>& after = of_block.emplace_back();
       for (const StaticEdge& edge : op) after.push_back(edge.after);
       std::sort(after.begin(), after.end(), [](const After& x, const After& y) {

@@ -20,14 +20,7 @@
 namespace fpdt {
 namespace {
 
-std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t times = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
-    ++times;
-  }
-  return times;
-}
-bool has(const std::string& text, const std::string& part) { return count(text, part) > 0; }
+using test::count, test::has;
 
 // The positions of a curve's points, in drawing order.
 struct Dot {

@@ -20,13 +20,7 @@ ResidencyPicture three_layers() {
   return picture;
 }
 
-std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t times = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
-    ++times;
-  }
-  return times;
-}
+using test::count;
 
 TEST(ResidencySvg, DrawsEveryRunOfChunks) {
   const std::string svg = residency_svg(three_layers(), 1400);

@@ -24,9 +24,7 @@
 namespace fpdt {
 namespace {
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using test::has;
 
 TimelinePicture picture_of(const test::MadeUp& made) {
   TimelinePicture picture;

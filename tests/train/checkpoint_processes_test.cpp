@@ -43,7 +43,7 @@ std::map<std::string, std::string> contents_of(const std::string& directory) {
   return contents;
 }
 
-std::vector<std::vector<float>> values_of(const Trainer& trainer) {
+std::vector<std::vector<float>> weights_of(const Trainer& trainer) {
   return {all_of(trainer, "weight"), all_of(trainer, "parameter"), all_of(trainer, "moment1"),
           all_of(trainer, "moment2")};
 }
@@ -76,7 +76,7 @@ class CheckpointsTogether : public testing::Test {
     rig_.trainer.set_parameters(initial_parameters(5));
     rig_.trainer.step(random_samples(one_.problem, 1, 1), 1e-2);
     save_checkpoint(path_, rig_.trainer, progress_, kSmallShard);
-    values_ = values_of(rig_.trainer);
+    values_ = weights_of(rig_.trainer);
   }
   void TearDown() override { fs::remove_all(path_); }
 
@@ -97,14 +97,14 @@ TEST_F(CheckpointsTogether, DoNotDependOnTheNumberOfProcesses) {
     on_each(processes, [&](World& world, const Connect& connect) {
       Rig rig(one, in_process(world, connect));
       EXPECT_EQ(load_checkpoint(path_, rig.trainer), progress_);
-      EXPECT_EQ(values_of(rig.trainer), values_);
+      EXPECT_EQ(weights_of(rig.trainer), values_);
       save_checkpoint(saved, rig.trainer, progress_, kSmallShard);
     });
     EXPECT_EQ(contents_of(saved), expected) << processes;
     // Ranks that are threads of one process.
     Rig threads(one);
     load_checkpoint(saved, threads.trainer);
-    EXPECT_EQ(values_of(threads.trainer), values_) << processes;
+    EXPECT_EQ(weights_of(threads.trainer), values_) << processes;
     fs::remove_all(saved);
   }
 }
@@ -127,7 +127,7 @@ TEST_F(CheckpointsTogether, ResumeToTheSameBits) {
     Rig resumed(one, in_process(world, connect));
     load_checkpoint(saved, resumed.trainer);
     EXPECT_EQ(resumed.trainer.step(samples(3), 1e-2).loss, loss);
-    EXPECT_EQ(values_of(resumed.trainer), values_of(whole.trainer));
+    EXPECT_EQ(weights_of(resumed.trainer), weights_of(whole.trainer));
   });
   fs::remove_all(saved);
 }

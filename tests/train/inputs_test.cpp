@@ -15,7 +15,7 @@ namespace {
 
 using Row = std::vector<std::int32_t>;
 
-Sample counting(std::int32_t length) {
+Sample counting_tokens(std::int32_t length) {
   Sample sample;
   for (std::int32_t t = 0; t < length; ++t) {
     sample.tokens.push_back(t);
@@ -32,16 +32,16 @@ TokenLayout layout_of(const Case& one) {
 TEST(Inputs, EachRankHoldsItsPartOfEachChunk) {
   const Case one = make_case(tiny_llama(), 2, 12, 8);
   const TokenLayout shape = layout_of(one);
-  EXPECT_EQ(rank_inputs(shape, 0, counting(12)).tokens, (Row{0, 1, 2, 3, 8, 9}));
-  EXPECT_EQ(rank_inputs(shape, 1, counting(12)).labels, (Row{104, 105, 106, 107, 110, 111}));
-  EXPECT_EQ(rank_inputs(shape, 1, counting(12)).documents, counting(12).documents);
+  EXPECT_EQ(rank_inputs(shape, 0, counting_tokens(12)).tokens, (Row{0, 1, 2, 3, 8, 9}));
+  EXPECT_EQ(rank_inputs(shape, 1, counting_tokens(12)).labels, (Row{104, 105, 106, 107, 110, 111}));
+  EXPECT_EQ(rank_inputs(shape, 1, counting_tokens(12)).documents, counting_tokens(12).documents);
 }
 
 TEST(Inputs, PaddingIsMaskedAndEachADocumentOfItsOwn) {
   const Case one = make_case(tiny_llama(), 4, 10, 8);
   const TokenLayout shape = layout_of(one);
   ASSERT_EQ(shape.sequence_tokens(), 12);
-  const RankInputs last = rank_inputs(shape, 3, counting(10));
+  const RankInputs last = rank_inputs(shape, 3, counting_tokens(10));
   EXPECT_EQ(last.tokens, (Row{6, 7, 0}));
   EXPECT_EQ(last.labels, (Row{106, 107, -1}));
   EXPECT_EQ(last.documents, (Row{0, 0, 0, 0, 0, 5, 5, 5, 5, 5, 10, 11}));
@@ -82,8 +82,8 @@ TEST(TokenLayout, OldFilesSayTheSame) {
     EXPECT_EQ(old.replicas(), replicas);
     for (std::int64_t rank = 0; rank < 4; ++rank) {
       EXPECT_EQ(old.replica_of(rank), layout.replica_of(rank));
-      EXPECT_EQ(rank_inputs(old, rank, counting(18)).labels,
-                rank_inputs(layout, rank, counting(18)).labels);
+      EXPECT_EQ(rank_inputs(old, rank, counting_tokens(18)).labels,
+                rank_inputs(layout, rank, counting_tokens(18)).labels);
     }
   }
 }

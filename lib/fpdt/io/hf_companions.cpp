@@ -10,6 +10,7 @@
 
 #include "fpdt/base/error.h"
 #include "fpdt/io/file.h"
+#include "fpdt/io/hf_config.h"
 #include "fpdt/io/hf_reader.h"
 #include "fpdt/io/json.h"
 
@@ -18,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kConfigBytesMax = 1 << 20;
 // The largest tokenizers today have some 35 MB. Contents are held, since the directory may be gone
 // when a checkpoint is saved.
 constexpr std::int64_t kFileBytesMax = 64 << 20;

@@ -13,6 +13,9 @@
 
 namespace fpdt {
 
+// The longest config.json that is read.
+inline constexpr std::int64_t kConfigBytesMax = 1 << 20;
+
 // Families of weight names and configs that are read and written.
 enum class HfFamily : std::uint8_t {
   llama,

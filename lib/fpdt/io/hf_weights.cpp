@@ -52,7 +52,7 @@ bool is_head(std::string_view name) {
          name == "language_model.lm_head.weight";
 }
 
-bool is_of_images(std::string_view name) {
+bool has_image_prefix(std::string_view name) {
   return std::any_of(kImagePrefixes.begin(), kImagePrefixes.end(),
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
@@ -124,7 +124,7 @@ HfWeights::HfWeights(SafetensorsSet tensors, const ModelSpec& model)
   }
   for (const std::string& name : names) {
     const bool tied_copy = model.tied_embeddings && is_head(name);
-    const bool of_images = prefix_ == kTextPrefix && is_of_images(name);
+    const bool of_images = prefix_ == kTextPrefix && has_image_prefix(name);
     const bool predicts = (family == HfFamily::minimax_m2 || family == HfFamily::glm4_moe) &&
                           is_of_later_layer(model, name);
     if (known.contains(name) || tied_copy || of_images || predicts || is_constant_buffer(name)) {

@@ -15,8 +15,6 @@
 namespace fpdt {
 namespace {
 
-constexpr std::int64_t kConfigBytesMax = 1 << 20;
-
 // The Hugging Face config that a path refers to; "" for a YAML file.
 std::string config_file(const std::string& path) {
   std::error_code error;

@@ -39,7 +39,7 @@ struct GraphBox {
   std::size_t column = 0;
 };
 
-struct Layout {
+struct BoxLayout {
   std::vector<GraphBox> boxes;
   std::vector<std::size_t> box_of;  // of each op
   std::size_t columns = 0;
@@ -140,8 +140,8 @@ class Graph {
   }
 
   // A fold has a column of its own: nothing before it stands beside what comes after it.
-  [[nodiscard]] Layout lay_out(const std::vector<OpRange>& folded) const {
-    Layout layout;
+  [[nodiscard]] BoxLayout lay_out(const std::vector<OpRange>& folded) const {
+    BoxLayout layout;
     layout.box_of.resize(ops_.size());
     std::vector<std::size_t> free(program_.lanes.size(), 0);
     std::vector<std::int64_t> fold_of(program_.lanes.size(), -1);
@@ -353,7 +353,7 @@ class Graph {
   std::vector<OpPlace> ops_;
   std::vector<std::size_t> first_;  // op of each call
   std::vector<std::pair<std::size_t, std::size_t>> edges_;
-  Layout layout_;
+  BoxLayout layout_;
   std::vector<std::int32_t> row_of_;  // of each lane; -1: not shown
   std::int32_t lanes_ = 0;
   std::size_t rows_ = 0, in_row_ = 0;  // columns in one

@@ -18,16 +18,16 @@ namespace {
 constexpr std::string_view kResidencyStyle =
     ".panel{font-size:16px;font-weight:600}.tick{font-size:13.5px;fill:#52606D}"
     ".name{font-size:14px}.note{font-size:12.5px;fill:#616E7C}";
-constexpr double kTick = 13.5;  // font size, as above
-constexpr double kLine = 20;    // of the lines below the title
-constexpr double kLeft = 112;   // of the first grid
-constexpr double kBetween = 64;
-constexpr double kGrid = (kPictureWidth - kPictureMargin - kLeft - kBetween) / 2;
+constexpr double kLabelSize = 13.5;  // font size, as above
+constexpr double kTitleLine = 20;    // of the lines below the title
+constexpr double kGridLeft = 112;    // of the first grid
+constexpr double kGridGap = 64;
+constexpr double kGrid = (kPictureWidth - kPictureMargin - kGridLeft - kGridGap) / 2;
 constexpr double kTallest = 620, kRow = 26;  // of all layers, and of one at most
-constexpr double kHead = 62;                 // above the grids, for their names and shares
+constexpr double kGridHead = 62;             // above the grids, for their names and shares
 constexpr double kFoot = 84;                 // below them, for the axis and the legend
 constexpr double kSwatch = 15;
-constexpr double kKinds = kLeft - 64, kKindsWidth = 9;  // the column of kinds
+constexpr double kKinds = kGridLeft - 64, kKindsWidth = 9;  // the column of kinds
 
 struct Grid {
   std::string_view name;
@@ -36,8 +36,9 @@ struct Grid {
   std::vector<ChunkRun> LayerResidency::*runs;
 };
 constexpr std::array<Grid, 2> kGrids{{
-    {"input of the layer (x)", "rebuilt from the segment's input", kLeft, &LayerResidency::input},
-    {"attention output (O)", "attention is repeated", kLeft + kGrid + kBetween,
+    {"input of the layer (x)", "rebuilt from the segment's input", kGridLeft,
+     &LayerResidency::input},
+    {"attention output (O)", "attention is repeated", kGridLeft + kGrid + kGridGap,
      &LayerResidency::output},
 }};
 
@@ -66,20 +67,20 @@ class Drawing {
       : picture_(picture),
         layers_(std::ssize(picture.layers)),
         row_(std::min(kRow, kTallest / static_cast<double>(layers_))),
-        top_(60 + kLine * static_cast<double>(picture.lines.size()) + kHead) {}
+        top_(60 + kTitleLine * static_cast<double>(picture.lines.size()) + kGridHead) {}
 
   std::string finish(double width) {
     svg_.text(kPictureMargin, 46, picture_.title, "title");
     double y = 46;
     for (const std::string& line : picture_.lines) {
-      svg_.text(kPictureMargin, y += kLine + 4, line, "subtitle");
+      svg_.text(kPictureMargin, y += kTitleLine + 4, line, "subtitle");
     }
     for (const Grid& grid : kGrids) draw(grid);
     layer_numbers();
     if (!picture_.kinds.empty()) kinds();
     legend();
     const std::string style = std::string(kLook).append(kResidencyStyle);
-    const double foot = kFoot + (picture_.kinds.empty() ? 0 : kLine + 6);
+    const double foot = kFoot + (picture_.kinds.empty() ? 0 : kTitleLine + 6);
     return svg_.finish(kPictureWidth, bottom() + foot, picture_.title, style,
                        width / kPictureWidth);
   }
@@ -142,23 +143,23 @@ class Drawing {
 
   // The first layer of each segment, where there is room.
   void layer_numbers() {
-    svg_.text(kLeft - 10, top_ - 34, "layer", "tick", Anchor::end);
+    svg_.text(kGridLeft - 10, top_ - 34, "layer", "tick", Anchor::end);
     double free = 0;
     for (std::int64_t layer = 0; layer < layers_; ++layer) {
       const LayerPlace& place = picture_.layers[static_cast<std::size_t>(layer)].place;
       if (place.length > 1 && place.first()) bracket(layer, place.length);
-      const double y = y_of(layer) + row_ / 2 + kTick / 3;
+      const double y = y_of(layer) + row_ / 2 + kLabelSize / 3;
       if (!place.first() || y < free) continue;
-      svg_.text(kLeft - 20, y, fmt::format("{}", layer), "tick", Anchor::end);
-      free = y + kTick;
+      svg_.text(kGridLeft - 20, y, fmt::format("{}", layer), "tick", Anchor::end);
+      free = y + kLabelSize;
     }
   }
 
   void bracket(std::int64_t layer, std::int64_t length) {
     const double from = y_of(layer) + 2;
     const double to = y_of(layer + length) - 2;
-    svg_.path(fmt::format("M{} {}H{}V{}H{}", coordinate(kLeft - 6), coordinate(from),
-                          coordinate(kLeft - 12), coordinate(to), coordinate(kLeft - 6)),
+    svg_.path(fmt::format("M{} {}H{}V{}H{}", coordinate(kGridLeft - 6), coordinate(from),
+                          coordinate(kGridLeft - 12), coordinate(to), coordinate(kGridLeft - 6)),
               "none", fmt::format("stroke=\"{}\"", kSoftInk));
   }
 
@@ -171,8 +172,8 @@ class Drawing {
       svg_.rectangle(kKinds, y_of(layer), kKindsWidth, row_ - 0.6, color_of_kind(kind));
       svg_.end_group();
     }
-    const double y = bottom() + 54 + kLine + 6;
-    double x = kLeft;
+    const double y = bottom() + 54 + kTitleLine + 6;
+    double x = kGridLeft;
     for (std::size_t kind = 0; kind < picture_.kinds.size(); ++kind) {
       x = swatch(x, y, color_of_kind(static_cast<std::int64_t>(kind)), picture_.kinds[kind]);
     }
@@ -187,7 +188,7 @@ class Drawing {
 
   void legend() {
     const double y = bottom() + 54;
-    double x = kLeft;
+    double x = kGridLeft;
     for (const auto& [fate, name] : {std::pair(Fate::device, "stored on the device"),
                                      std::pair(Fate::host, "stored on the host"),
                                      std::pair(Fate::again, "dropped, and computed again")}) {

@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::int64_t kQueryRows = 128;
 constexpr std::int64_t kKeyRows = 256;
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 static_assert(2 * (kQueryRows + kKeyRows) * kHeadMax + kQueryRows * kKeyRows + 2 * kQueryRows <=
               kThreadFloats);
 

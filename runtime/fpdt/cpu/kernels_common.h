@@ -11,6 +11,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -25,6 +26,7 @@ inline constexpr std::int64_t kTaskElements = 32768;    // per task of a memory-
 inline constexpr std::int64_t kThreadFloats = 1 << 19;  // scratch of one thread: 2 MiB
 inline constexpr std::int64_t kSharedBytes = 1 << 16;   // scratch shared by the tasks of an op
 inline constexpr std::int64_t kLanes = 16;
+inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // One op in execution.
 struct Frame {

@@ -7,8 +7,6 @@
 namespace fpdt::cpu {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
 // Per row: the maximum, the sum of exponentials relative to it, the target's logit.
 constexpr std::int64_t kStatistics = 3;
 using RowStatistics = std::array<float, kStatistics>;

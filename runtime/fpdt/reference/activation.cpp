@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "fpdt/base/assert.h"
 
 namespace fpdt::reference {
 namespace {
-
-constexpr double kPi = 3.14159265358979323846;
 
 struct ValueAndSlope {
   double value = 0;
@@ -25,13 +24,13 @@ ValueAndSlope silu(double x) {
 // x * Phi(x), Phi the normal distribution function.
 ValueAndSlope gelu_erf(double x) {
   const double cumulative = 0.5 * (1.0 + std::erf(x / std::sqrt(2.0)));
-  const double density = std::exp(-0.5 * x * x) / std::sqrt(2.0 * kPi);
+  const double density = std::exp(-0.5 * x * x) / std::sqrt(2.0 * std::numbers::pi);
   return {x * cumulative, cumulative + x * density};
 }
 
 // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 ValueAndSlope gelu_tanh(double x) {
-  const double rate = std::sqrt(2.0 / kPi);
+  const double rate = std::sqrt(2.0 / std::numbers::pi);
   const double h = std::tanh(rate * (x + 0.044715 * x * x * x));
   const double h_slope = (1.0 - h * h) * rate * (1.0 + 3.0 * 0.044715 * x * x);
   return {0.5 * x * (1.0 + h), 0.5 * (1.0 + h) + 0.5 * x * h_slope};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
@@ -10,11 +11,10 @@
 namespace fpdt::reference {
 namespace {
 
-constexpr double kPi = 3.14159265358979323846;
-
 // Llama 3.1, transformers/modeling_rope_utils.py, _compute_llama3_parameters.
 double llama3_scaled(double frequency, const RotarySpec& rotary) {
-  const double turns = static_cast<double>(rotary.original_positions) * frequency / (2 * kPi);
+  const double turns =
+      static_cast<double>(rotary.original_positions) * frequency / (2 * std::numbers::pi);
   if (turns > rotary.high_frequency_factor) return frequency;
   if (turns < rotary.low_frequency_factor) return frequency / rotary.factor;
   const double smooth = (turns - rotary.low_frequency_factor) /
@@ -25,7 +25,7 @@ double llama3_scaled(double frequency, const RotarySpec& rotary) {
 // The pair, as a real number, that turns `turns` times in the original positions.
 double yarn_pair(double turns, const RotarySpec& rotary, double dimensions) {
   const double wavelength = static_cast<double>(rotary.original_positions) / turns;
-  return dimensions * std::log(wavelength / (2 * kPi)) / (2 * std::log(rotary.theta));
+  return dimensions * std::log(wavelength / (2 * std::numbers::pi)) / (2 * std::log(rotary.theta));
 }
 
 // transformers/modeling_rope_utils.py, _compute_yarn_parameters.

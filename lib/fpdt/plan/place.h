@@ -35,7 +35,7 @@ void leave_out_unused(Schedule& schedule);
 
 // Sets every buffer's offset. Precondition: edges are complete (depend).
 Placement place(Schedule& schedule);
-// The same of the buffers that the program uses, for whom offsets do not matter.
+// The bytes of such a placement of the buffers that a program uses. Precondition: as above.
 Placement placement_of(const Program& program);
 
 }  // namespace fpdt

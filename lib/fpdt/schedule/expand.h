@@ -96,7 +96,7 @@ class ProgramBuilder {
   void add(const Lane& lane, const Op* op = nullptr);
   void use(const Operand& operand, Access access, std::int64_t rows);
 
-  // The program of a schedule with these blocks, whose own ops are not looked at.
+  // The program of a schedule with these blocks, whose own ops are not looked at. Ends the builder.
   Program finish(const Schedule& schedule);
 
  private:

@@ -8,7 +8,6 @@
 #include "fpdt/cpu/kernels_attention.h"
 
 #include <cmath>
-#include <limits>
 
 namespace fpdt::cpu {
 namespace {

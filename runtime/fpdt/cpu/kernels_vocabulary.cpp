@@ -1,6 +1,5 @@
 // The embedding of tokens, and cross-entropy over vocabulary tiles.
 #include <cmath>
-#include <limits>
 
 #include "fpdt/cpu/kernels_common.h"
 

@@ -24,7 +24,8 @@ class Climb {
       : problem_(problem), pins_(pins), effort_(effort), estimates_(estimates) {}
 
   // Takes starts by ascending time: the floor of all that a shape may store, then of what host and
-  // devices together would allow, then with the share of waiting of the shape.
+  // devices together would allow, then with the share of waiting of the shape. Bytes and times of
+  // shapes are what a search costs, so a start is looked at no closer than its turn asks.
   SearchResult from_starts() {
     make_starts();
     std::size_t done = 0;
@@ -34,6 +35,12 @@ class Climb {
       const Start start = std::move(starts_.extract(starts_.begin()).mapped());
       switch (start.stage) {
         case Stage::shape:
+          add_sized(start);
+          break;
+        case Stage::sized:
+          push({Stage::timed, start.strategy, start.skeleton, start.fastest, start.policy});
+          break;
+        case Stage::timed:
           add_segments(start);
           break;
         case Stage::policy:
@@ -60,13 +67,14 @@ class Climb {
   }
 
  private:
-  // What is known of a start: only its shape; also its segments; also how long the shape takes, by
-  // simulation; all.
-  enum class Stage : std::uint8_t { shape, policy, priced, solved };
+  // What is known of a start: only its shape; about how much of it fits; also how long the shape
+  // takes, by simulation; its segments; these with their time; all.
+  enum class Stage : std::uint8_t { shape, sized, timed, policy, priced, solved };
   struct Start {
     Stage stage = Stage::shape;
     Strategy strategy, skeleton;
-    Strategy fastest;  // what may become of it
+    Strategy fastest;                // what may become of it
+    std::optional<Policy> policy{};  // the first of a shape without room for all outputs
   };
 
   SearchResult finished() {
@@ -95,7 +103,7 @@ class Climb {
   void push(const Start& start) {
     std::int64_t time = floor_of(start.fastest);
     if (time >= effort_.bound) return;
-    if (start.stage >= Stage::priced) {
+    if (start.stage == Stage::timed || start.stage >= Stage::priced) {
       time = estimates_.nanoseconds(start.fastest);
       if (!promises(time)) {
         hopeless_ = true;
@@ -131,9 +139,10 @@ class Climb {
   }
 
   // Adds a shape with its fast policies, if they fit. True if one stores all attention outputs.
-  bool add_policies(const Strategy& shape, const Strategy& skeleton) {
+  bool add_policies(const Strategy& shape, const Strategy& skeleton,
+                    const std::optional<Policy>& first) {
     bool all_stored = false;
-    for (const Policy& policy : fast_policies(problem_, shape, estimates_.machine())) {
+    for (const Policy& policy : fast_policies(problem_, shape, estimates_.machine(), first)) {
       Strategy strategy = shape;
       strategy.segments = policy.segments;
       add_policy(strategy, policy.threshold, skeleton);
@@ -157,19 +166,44 @@ class Climb {
     if (stores || may_fit(problem_, most)) push({Stage::policy, strategy, skeleton, most});
   }
 
+  Strategy with_all_outputs(const Strategy& shape) const {
+    return with_stored_from(problem_, shape, {0, problem_.model.layers});
+  }
+  bool is_tight(const Strategy& shape) const {
+    return !within(problem_, usage(problem_, with_all_outputs(shape)));
+  }
+
+  // Adds a shape with a policy that may fit and is about its fastest. Where there is none by the
+  // formula, or bytes say that it needs too much, only all policies tell.
+  void add_sized(Start start) {
+    start.stage = Stage::sized;
+    if (is_tight(start.strategy)) {
+      const Strategy light = roomy(problem_, start.strategy);
+      start.fastest = with_all_outputs(start.strategy);
+      start.policy = first_policy(problem_, light, estimates_.machine());
+      if (!start.policy && !may_fit(problem_, start.fastest)) return;
+      if (start.policy) start.fastest = with_policy(problem_, light, *start.policy);
+      if (!may_fit(problem_, start.fastest)) {
+        add_segments(start);
+        return;
+      }
+    }
+    push(start);
+  }
+
   // Adds a shape with segments: longer ones leave more room for attention outputs, until all are
   // stored, and repeat more. Queries are stored only where all outputs are, and made again only
   // where outputs and queries together need more than the host.
   void add_segments(const Start& start) {
-    const StoredFrom everywhere{0, problem_.model.layers};
-    const Strategy all = with_stored_from(problem_, start.strategy, everywhere);
     const Strategy light = roomy(problem_, start.strategy);
-    const bool tight = !within(problem_, usage(problem_, all));
+    const bool tight = is_tight(start.strategy);
     if (tight && stays(problem_, pins_, start.skeleton, light)) {
-      const bool stores = add_policies(light, start.skeleton);
-      if (!stores && !may_fit(problem_, all)) return;
+      const bool stores = add_policies(light, start.skeleton, start.policy);
+      if (!stores && !may_fit(problem_, with_all_outputs(start.strategy))) return;
     }
-    if (!tight || light != start.strategy) add_policies(start.strategy, start.skeleton);
+    if (tight && light == start.strategy) return;
+    add_policies(start.strategy, start.skeleton,
+                 first_policy(problem_, start.strategy, estimates_.machine()));
   }
 
   void push_shapes(const Strategy& skeleton) {

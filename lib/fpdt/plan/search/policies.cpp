@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "fpdt/plan/fit.h"
 #include "fpdt/plan/lowering/builder.h"
@@ -31,13 +32,6 @@ std::optional<std::int64_t> least_threshold_within(const Problem& problem, std::
     (fit(middle) ? some : none) = middle;
   }
   return some;
-}
-
-Strategy with_policy(const Problem& problem, Strategy shape, const Policy& policy) {
-  const std::int64_t layers = problem.model.layers;
-  shape.segments = policy.segments;
-  if (policy.threshold > thresholds(problem, shape)) return with_stored(problem, shape, {});
-  return with_stored_from(problem, shape, {policy.threshold, layers});
 }
 
 // The inputs of a layer that the inputs and outputs of a shape have room for, by what is left
@@ -73,24 +67,38 @@ std::optional<Policy> fastest_policy(const Problem& problem, const Strategy& sha
   return fastest;
 }
 
+// The fastest policy by the room beside this one.
+std::optional<Policy> policy_after(const Problem& problem, const Strategy& shape,
+                                   const Policy& policy, const Machine& machine) {
+  return fastest_policy(problem, shape, inputs_held(problem, shape, policy), machine);
+}
+
 }  // namespace
 
+Strategy with_policy(const Problem& problem, Strategy shape, const Policy& policy) {
+  const std::int64_t layers = problem.model.layers;
+  shape.segments = policy.segments;
+  if (policy.threshold > thresholds(problem, shape)) return with_stored(problem, shape, {});
+  return with_stored_from(problem, shape, {policy.threshold, layers});
+}
+
+std::optional<Policy> first_policy(const Problem& problem, const Strategy& shape,
+                                   const Machine& machine) {
+  return policy_after(problem, shape, {{1}, thresholds(problem, shape) + 1}, machine);
+}
+
 std::vector<Policy> fast_policies(const Problem& problem, const Strategy& shape,
-                                  const Machine& machine) {
+                                  const Machine& machine, std::optional<Policy> first) {
   std::vector<Policy> all;
-  Policy policy{{1}, thresholds(problem, shape) + 1};
-  for (;;) {
-    const double inputs = inputs_held(problem, shape, policy);
-    const auto next = fastest_policy(problem, shape, inputs, machine);
-    const bool known = !next || std::any_of(all.begin(), all.end(), [&](const Policy& one) {
-      return one.segments == next->segments;
-    });
-    if (known) return all;
+  std::optional<Policy> next = std::move(first);
+  while (next && std::none_of(all.begin(), all.end(),
+                              [&](const Policy& one) { return one.segments == next->segments; })) {
     Strategy strategy = shape;
     strategy.segments = next->segments;
-    policy = {next->segments, least_threshold(problem, strategy, next->threshold)};
-    all.push_back(policy);
+    all.push_back({next->segments, least_threshold(problem, strategy, next->threshold)});
+    next = policy_after(problem, shape, all.back(), machine);
   }
+  return all;
 }
 
 }  // namespace fpdt

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "fpdt/cost/machine.h"
@@ -19,10 +20,17 @@ struct Policy {
   std::int64_t threshold = 0;
 };
 
+Strategy with_policy(const Problem& problem, Strategy shape, const Policy& policy);
+
+// The policy that the formula says is fastest, by the room beside a step that stores no attention;
+// none if none has room. It may need more memory than there is.
+std::optional<Policy> first_policy(const Problem& problem, const Strategy& shape,
+                                   const Machine& machine);
+
 // Policies of a shape that repeat little, by the floor of products and attention: those that the
 // formula says are fastest, with the least threshold that each has room for by its bytes, until the
-// formula says the same again. Thresholds may be too high for all of them.
+// formula says the same again. Thresholds may be too high for all of them. `first`: first_policy.
 std::vector<Policy> fast_policies(const Problem& problem, const Strategy& shape,
-                                  const Machine& machine);
+                                  const Machine& machine, std::optional<Policy> first);
 
 }  // namespace fpdt

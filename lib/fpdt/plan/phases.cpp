@@ -18,11 +18,8 @@ class Walk {
         expansion_(program),
         hazards_(program),
         clocks_(lanes_),
-        required_(lanes_) {
-    for (const Buffer& buffer : program.schedule->buffers) {
-      first_slot_.push_back(life_.size());
-      life_.resize(life_.size() + index(buffer.slots), 0);
-    }
+        required_(lanes_),
+        life_(hazards_.slots(), 0) {
     while (program.lanes[compute_].kind != LaneKind::compute) ++compute_;
   }
 
@@ -72,15 +69,16 @@ class Walk {
     const std::size_t first = open_phase(clock[compute_]);
     const auto position = static_cast<Position>(expansion_.position(op));
     clock[own] = position;
-    for (const PlainUse& use : op.uses) touch(use, first, own, position);
+    for (std::size_t i = 0; i < op.uses.size(); ++i) {
+      touch(op.uses[i].buffer, hazards_.touched()[i], first, own, position);
+    }
   }
 
-  void touch(const PlainUse& use, std::size_t phase, std::size_t lane, Position position) {
-    const std::int64_t version = expansion_.version(use);
-    const std::int64_t slots = program_.schedule->buffers[index(use.buffer)].slots;
-    std::size_t& life = life_[first_slot_[index(use.buffer)] + index(slot_of(version, slots))];
-    if (life == 0 || lives_[life - 1].version != version) {
-      lives_.push_back({index(use.buffer), version, phase});
+  void touch(BufferIndex buffer, const Hazards::Touched& touched, std::size_t phase,
+             std::size_t lane, Position position) {
+    std::size_t& life = life_[touched.slot];
+    if (life == 0 || lives_[life - 1].version != touched.version) {
+      lives_.push_back({index(buffer), touched.version, phase});
       ends_.insert(ends_.end(), lanes_, -1);
       life = lives_.size();
     }
@@ -116,9 +114,8 @@ class Walk {
   std::vector<std::vector<Position>> clocks_;  // [lane][op, lane]
   std::vector<Position> required_;             // [lane], of the current op
   std::vector<Phase> phases_;
-  std::vector<Position> done_;           // [phase, lane], when its last compute op is complete
-  std::vector<std::size_t> first_slot_;  // of each buffer
-  std::vector<std::size_t> life_;        // [slot], 1 + number of its latest life
+  std::vector<Position> done_;     // [phase, lane], when its last compute op is complete
+  std::vector<std::size_t> life_;  // [slot], 1 + number of its latest life
   std::vector<Life> lives_;
   std::vector<Position> ends_;  // [life, lane], of its ops
 };

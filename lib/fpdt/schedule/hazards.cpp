@@ -19,16 +19,16 @@ Hazards::Hazards(const Program& program) : lanes_(program.lanes.size()) {
 
 void Hazards::issue(const PlainOp& op, const Expansion& expansion, Position* required) {
   std::fill_n(required, lanes_, Position{-1});
-  accesses_.clear();
+  touched_.clear();
   for (const PlainUse& use : op.uses) {
     const std::int64_t version = expansion.version(use);
     const Ring& ring = rings_[index(use.buffer)];
-    accesses_.push_back({version, ring.first_slot + index(slot_of(version, ring.slots))});
-    require(use, version, accesses_.back().slot, required);
+    touched_.push_back({version, ring.first_slot + index(slot_of(version, ring.slots))});
+    require(use, version, touched_.back().slot, required);
   }
   const auto position = static_cast<Position>(expansion.position(op));
-  for (std::size_t i = 0; i < accesses_.size(); ++i) {
-    touch(op.uses[i], accesses_[i].version, accesses_[i].slot, op.lane, position);
+  for (std::size_t i = 0; i < touched_.size(); ++i) {
+    touch(op.uses[i], touched_[i].version, touched_[i].slot, op.lane, position);
   }
 }
 

@@ -25,6 +25,15 @@ class Hazards {
   // latest position that the op waits for, its own lane's included, which lane order implies.
   void issue(const PlainOp& op, const Expansion& expansion, Position* required);
 
+  // A version that the last op issued uses, and the number of its slot among those of all buffers.
+  struct Touched {
+    std::int64_t version = 0;
+    std::size_t slot = 0;
+  };
+  // In the order of the op's uses.
+  [[nodiscard]] const std::vector<Touched>& touched() const { return touched_; }
+  [[nodiscard]] std::size_t slots() const { return slots_.size(); }
+
   // Calls are left out here. Their accesses count as complete; a version that began in them starts
   // with the first op that touches it.
   void leave_out() { gaps_ = true; }
@@ -54,18 +63,13 @@ class Hazards {
              Position position);
   static void overwrite(Slot& slot, const Piece& piece);
 
-  struct Touched {
-    std::int64_t version;
-    std::size_t slot;
-  };
-
   std::size_t lanes_;
   std::vector<Ring> rings_;  // of every buffer
   std::vector<Slot> slots_;
   std::vector<Position> last_;    // [slot][lane], latest access
   std::vector<Position> before_;  // [slot][lane], latest access of the previous version
   bool gaps_ = false;
-  std::vector<Touched> accesses_;  // of the current op
+  std::vector<Touched> touched_;
 };
 
 }  // namespace fpdt

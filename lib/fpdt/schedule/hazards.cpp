@@ -2,8 +2,21 @@
 #include "fpdt/schedule/hazards.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 
 namespace fpdt {
+namespace {
+
+// The first of pieces by rows that ends beyond a row.
+template <class Pieces>
+auto first_beyond(Pieces& pieces, std::int64_t row) {
+  return std::partition_point(pieces.begin(), pieces.end(),
+                              [row](const auto& piece) { return piece.end <= row; });
+}
+
+}  // namespace
+
 Hazards::Hazards(const Program& program) : lanes_(program.lanes.size()) {
   for (const Buffer& buffer : program.schedule->buffers) {
     rings_.push_back({slots_.size(), buffer.slots});
@@ -38,12 +51,13 @@ void Hazards::require(const PlainUse& use, std::int64_t version, std::size_t at,
   const bool held = slot.version == version;
   if (use.access == Access::read || use.access == Access::accumulate) {
     if (!held) return;
+    const std::int64_t end = use.row_first + use.rows;
     const auto meet = [&](const Piece& piece) {
-      if (piece.first >= use.row_first + use.rows || piece.end <= use.row_first) return;
       required[piece.lane] = std::max(required[piece.lane], piece.position);
     };
-    meet(slot.piece);
-    for (const Piece& piece : slot.others) meet(piece);
+    if (slot.piece.first < end && slot.piece.end > use.row_first) meet(slot.piece);
+    auto piece = first_beyond(slot.pieces, use.row_first);
+    for (; piece != slot.pieces.end() && piece->first < end; ++piece) meet(*piece);
     return;
   }
   const Position* accesses = (held ? before_ : last_).data() + at * lanes_;
@@ -60,7 +74,7 @@ void Hazards::touch(const PlainUse& use, std::int64_t version, std::size_t at, s
   if (slot.version != version && (writes || gaps_)) {
     slot.version = version;
     slot.piece = {};
-    slot.others.clear();
+    slot.pieces.clear();
     std::copy_n(last, lanes_, before_.data() + at * lanes_);
   }
   last[lane] = position;
@@ -71,30 +85,35 @@ void Hazards::touch(const PlainUse& use, std::int64_t version, std::size_t at, s
 
 // From now on `piece` holds its rows; older pieces keep only their other rows.
 void Hazards::overwrite(Slot& slot, const Piece& piece) {
-  const Piece old = slot.piece;
-  slot.piece = piece;
-  const bool covered = old.first == old.end || (old.first >= piece.first && old.end <= piece.end);
-  if (covered && slot.others.empty()) return;
-  if (!covered) slot.others.push_back(old);
-  std::size_t kept = 0;
-  const std::size_t count = slot.others.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    Piece left = slot.others[i];
-    Piece right = left;
-    left.end = std::min(left.end, piece.first);
-    right.first = std::max(right.first, piece.end);
-    const bool cut = left.first < left.end;
-    if (cut) slot.others[kept++] = left;
-    if (right.first >= right.end) continue;
-    if (cut) {
-      slot.others.push_back(right);
-    } else {
-      slot.others[kept++] = right;
-    }
+  std::vector<Piece>& all = slot.pieces;
+  if (all.empty()) {
+    const Piece old = slot.piece;
+    const bool covered = old.first == old.end || (old.first >= piece.first && old.end <= piece.end);
+    slot.piece = covered ? piece : Piece{};
+    if (covered) return;
+    all.push_back(old);
   }
-  const auto begin = slot.others.begin();
-  slot.others.erase(begin + static_cast<std::ptrdiff_t>(kept),
-                    begin + static_cast<std::ptrdiff_t>(count));
+  const auto begin = first_beyond(all, piece.first);
+  const auto end =
+      std::find_if(begin, all.end(), [&](const Piece& one) { return one.first >= piece.end; });
+  std::array<Piece, 3> now{};
+  std::size_t count = 0;
+  if (begin != end && begin->first < piece.first) {
+    now[count] = *begin;
+    now[count++].end = piece.first;
+  }
+  now[count++] = piece;
+  if (begin != end && std::prev(end)->end > piece.end) {
+    now[count] = *std::prev(end);
+    now[count++].first = piece.end;
+  }
+  const std::size_t old = std::min(count, static_cast<std::size_t>(end - begin));
+  const auto after = std::copy_n(now.begin(), old, begin);
+  if (old < count) {
+    all.insert(after, now.begin() + old, now.begin() + count);
+  } else {
+    all.erase(after, end);
+  }
 }
 
 }  // namespace fpdt

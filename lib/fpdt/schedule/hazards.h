@@ -49,8 +49,8 @@ class Hazards {
   // Most versions are written whole: one piece and no allocation.
   struct Slot {
     std::int64_t version = -1;
-    Piece piece;  // the latest; empty when no op wrote the slot
-    std::vector<Piece> others;
+    Piece piece;                // empty when no op wrote the slot
+    std::vector<Piece> pieces;  // all of them by rows, in place of `piece`, when there are several
   };
   struct Ring {
     std::size_t first_slot = 0;

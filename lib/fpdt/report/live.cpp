@@ -178,6 +178,8 @@ Live find_live(const TracedRun& run) {
       slots.touch(use.buffer, expansion.version(use), buffer.slots, begin, end, {one.call, one.op});
     }
   });
+  // Most values between traced calls live at one moment, and so at none.
+  std::erase_if(live.lives, [](const Life& life) { return life.begin == life.end; });
   std::stable_sort(live.lives.begin(), live.lives.end(),
                    [](const Life& a, const Life& b) { return a.begin < b.begin; });
   sort_changes(live);

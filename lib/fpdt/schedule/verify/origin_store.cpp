@@ -2,11 +2,18 @@
 #include "fpdt/schedule/verify/origin_store.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <utility>
 
 #include "fpdt/base/math.h"
 
 namespace fpdt {
+namespace {
+
+constexpr std::int64_t kNeverMeet = std::numeric_limits<std::int64_t>::max();
+
+}  // namespace
 
 OriginStore::OriginStore(const Schedule& schedule)
     : schedule_(schedule),
@@ -20,19 +27,24 @@ OriginStore::OriginStore(const Schedule& schedule)
   }
   slots_.resize(slots);
   for (const Block& block : schedule.blocks) {
-    std::map<BufferIndex, std::vector<Version>> found;
+    std::map<BufferIndex, std::vector<Way>> found;
     for (const Op& op : block.ops) {
       for (const Use& use : operands(op.body)) {
-        Version way = use.operand.version;
-        way.offset = 0;
-        std::vector<Version>& ways = found[use.operand.buffer];
-        if (std::find(ways.begin(), ways.end(), way) == ways.end()) ways.push_back(way);
+        Version from = use.operand.version;
+        const std::int64_t offset = std::exchange(from.offset, 0);
+        std::vector<Way>& ways = found[use.operand.buffer];
+        auto way = std::find_if(ways.begin(), ways.end(),
+                                [&](const Way& one) { return one.from == from; });
+        if (way == ways.end()) way = ways.insert(way, {use.operand.buffer, from, {}});
+        const std::int64_t slot = slot_of(offset, buffer(use.operand.buffer).slots);
+        const auto place = std::lower_bound(way->offsets.begin(), way->offsets.end(), slot);
+        if (place == way->offsets.end() || *place != slot) way->offsets.insert(place, slot);
       }
     }
-    auto& several = ways_.emplace_back();
+    auto& pairs = ways_.emplace_back();
     for (const auto& [number, ways] : found) {
-      for (const Version& way : ways) {
-        if (ways.size() > 1) several.emplace_back(number, way);
+      for (std::size_t i = 0; i < ways.size(); ++i) {
+        for (std::size_t j = 0; j < i; ++j) pairs.emplace_back(ways[i], ways[j]);
       }
     }
   }
@@ -63,13 +75,13 @@ OriginStore::Slot& OriginStore::slot_at(BufferIndex number, std::int64_t version
 
 std::vector<std::int64_t> OriginStore::distances() const {
   std::vector<std::int64_t> all;
-  std::int64_t from = 0;
-  BufferIndex last = -1;
-  for (const auto& [number, way] : ways_[index(expansion_.call().block)]) {
-    const std::int64_t at = value(number, way);
-    if (number != last) from = at;
-    last = number;
-    all.push_back(at - from);
+  for (const auto& [a, b] : ways_[index(expansion_.call().block)]) {
+    const std::int64_t apart = value(b.buffer, b.from) - value(a.buffer, a.from);
+    const bool meet = std::any_of(b.offsets.begin(), b.offsets.end(), [&](std::int64_t offset) {
+      const std::int64_t slot = slot_of(offset + apart, buffer(a.buffer).slots);
+      return std::binary_search(a.offsets.begin(), a.offsets.end(), slot);
+    });
+    all.push_back(meet ? apart : kNeverMeet);
   }
   return all;
 }

@@ -58,6 +58,12 @@ class OriginStore {
     Version version;
     std::vector<Piece> pieces;
   };
+  // Versions of a buffer that a block counts in one way.
+  struct Way {
+    BufferIndex buffer = 0;
+    Version from;
+    std::vector<std::int64_t> offsets;  // of the versions, as numbers of slots, ascending
+  };
   // The contents that a call of a block found and left.
   struct Walked {
     bool once = false;
@@ -74,17 +80,17 @@ class OriginStore {
   }
   Slot& slot_at(BufferIndex buffer, std::int64_t version);
   Slot& find(const Operand& operand, Access access);
-  // How far apart the versions are that the block counts in different ways. If they stay as far
-  // apart, operands name the same version in one call that do so in another.
+  // How far apart the versions are that the block counts in different ways, or kNeverMeet where no
+  // two of them share a slot. If that stays, operands that name the same version in one call do so
+  // in another, and so do those that share a slot.
   [[nodiscard]] std::vector<std::int64_t> distances() const;
 
   const Schedule& schedule_;
   OriginPool pool_;
   std::vector<std::size_t> first_slot_;  // of each buffer
   std::vector<Slot> slots_;
-  // [block]: buffers with versions that are counted in several ways, and these ways.
-  std::vector<std::vector<std::pair<BufferIndex, Version>>> ways_;
-  std::vector<Walked> walked_;  // [block]
+  std::vector<std::vector<std::pair<Way, Way>>> ways_;  // [block]: pairs of one buffer
+  std::vector<Walked> walked_;                          // [block]
   Program program_;
   Expansion expansion_;
   std::int64_t number_ = -1;  // of the call

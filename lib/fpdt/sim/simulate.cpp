@@ -175,7 +175,12 @@ Partners partners_of(const Schedule& schedule, std::int64_t rank) {
 
 Simulation simulate(const Schedule& schedule, const std::vector<Call>& calls,
                     const Machine& machine, const SimulationOptions& options) {
-  const Program program(schedule);
+  return simulate(Program(schedule), calls, machine, options);
+}
+
+Simulation simulate(const Program& program, const std::vector<Call>& calls, const Machine& machine,
+                    const SimulationOptions& options) {
+  const Schedule& schedule = *program.schedule;
   const std::vector<std::int64_t> call_counts = calls_of_blocks(schedule, calls);
   const Imbalance imbalance = imbalance_of(schedule, call_counts);
   const Demands all = demands(schedule, imbalance.heaviest);

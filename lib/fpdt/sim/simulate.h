@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "fpdt/cost/machine.h"
+#include "fpdt/schedule/expand.h"
 #include "fpdt/schedule/schedule.h"
 #include "fpdt/trace/trace.h"
 
@@ -64,6 +65,9 @@ struct Simulation {
 // the others wait for. Precondition: references resolve and edges name earlier ops.
 Simulation simulate(const Schedule& schedule, const std::vector<Call>& calls,
                     const Machine& machine, const SimulationOptions& options = {});
+// The same with the edges of a program of a schedule.
+Simulation simulate(const Program& program, const std::vector<Call>& calls, const Machine& machine,
+                    const SimulationOptions& options = {});
 
 // The same step of every rank, on one clock. At a collective a rank waits for those that it sends
 // to and receives from, so a rank with less attention idles. Flops are those of each rank. No

@@ -362,9 +362,10 @@ SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort
 
 std::int64_t step_nanoseconds(const Problem& problem, const Strategy& strategy,
                               const Machine& machine) {
-  Schedule schedule = lower_without_states(problem, strategy);
-  depend(schedule);
-  return simulate(schedule, schedule.train, machine).nanoseconds;
+  const Schedule schedule = lower_without_states(problem, strategy);
+  Program program(schedule);
+  depend(program);
+  return simulate(program, schedule.train, machine).nanoseconds;
 }
 
 }  // namespace fpdt

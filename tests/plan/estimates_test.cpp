@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/fit.h"
+#include "fpdt/plan/search/feasible.h"
 #include "fpdt/plan/search/search.h"
 #include "fpdt/spec/choices.h"
+#include "fpdt/spec/edits.h"
 
 #include "problems.h"
 
@@ -93,6 +95,28 @@ TEST(Estimates, LongRingsAreCloseToSimulations) {
     }
   }
   EXPECT_EQ(estimates.simulated(), 2 * compared);
+}
+
+// Three short steps say how long one of many chunks takes, whether its layers store their attention
+// output or everything: not all copies of the latter are hidden.
+TEST(Estimates, ManyChunksOfALargeModelAreCloseToSimulations) {
+  const Problem problem = test::llama3_8b(std::int64_t{1} << 21);
+  const Machine machine(problem.cluster, RateEnd::typical);
+  Estimates estimates(problem);
+  const std::int64_t layers = problem.model.layers;
+  for (const std::int64_t chunk : {32768, 65536}) {
+    for (const std::int64_t everything : {std::int64_t{0}, layers / 3, layers}) {
+      for (const bool resident : {false, true}) {
+        Strategy strategy = spilled(problem, 1, chunk);
+        strategy.tiles.backward_order = BackwardOrder::q_outer;
+        if (resident) strategy = resident_keys(problem, strategy);
+        strategy = with_stored(problem, strategy, {everything, layers - everything});
+        const auto step = static_cast<double>(step_nanoseconds(problem, strategy, machine));
+        const auto estimate = static_cast<double>(estimates.nanoseconds(strategy));
+        EXPECT_NEAR(estimate / step, 1, 0.005) << in_words(problem, strategy);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 // How long products and attention take has a closed form (floor.h). How much longer the step takes
 // depends on its shape (chunks, tiles, order, what is prefetched), and hardly on what is stored or
 // repeated. So a shape is simulated once, with nothing repeated, and its share of waiting is that
-// of all strategies of this shape.
+// of all strategies of this shape. Layers that store everything wait for more copies, so they are
+// simulated apart.
 //
 // Row u of attention has u tiles, so the time of a step is a quadratic in the number of chunks, or
 // linear if all layers have windows. Where there are many chunks, three steps with few of them say
@@ -42,6 +43,11 @@ class Estimates {
   std::optional<std::int64_t> many_hops(const Problem& problem, const Strategy& strategy,
                                         const Geometry& shape);
   double many_chunks(const Strategy& strategy, const Geometry& shape);
+  // The simulated time of a shape, over its floor.
+  double stretch(const Strategy& shape, bool few);
+  // The same, where a number of layers store everything.
+  double stretch_of(const Strategy& shape, std::int64_t everything, bool few);
+  [[nodiscard]] double floor(const Strategy& strategy) const;
   double loss(const Strategy& strategy);
 
   using Loss = std::array<std::int64_t, 5>;  // tiles and rows
@@ -49,7 +55,7 @@ class Estimates {
   const Problem& problem_;
   Machine machine_;
   std::int64_t simulated_ = 0;
-  std::vector<std::pair<Strategy, double>> known_;  // nanoseconds of shapes
+  std::vector<std::pair<Strategy, double>> known_;  // stretches of shapes
   std::map<Loss, double> losses_;                   // nanoseconds of their tiles of the loss
 };
 

@@ -212,15 +212,6 @@ class Passes {
     result.front = pareto(problem_, std::move(result.front));
   }
 
-  // Whether a region has something faster than the answer, or nothing that fits, with all the
-  // memory that placement saves on the answer. Hardly any has.
-  bool may_be_faster(const Pins& region, const SearchEffort& faster, SearchResult& result) {
-    const Room room = gain_of(result.best->strategy);
-    const SearchResult found = pass(with_room(problem_, room), region, faster);
-    result.candidates += found.candidates;
-    return found.best ? cost(*found.best) < cost(*result.best) : found.candidates > 0;
-  }
-
   // One lever at a time ends in a local optimum. Where the answer is that of one region, each of
   // the others may have a faster one.
   void enter_regions(SearchResult& result) {
@@ -232,10 +223,17 @@ class Passes {
       if (!possible(problem_, region)) continue;
       SearchEffort faster = effort_;
       if (result.best) faster.bound = result.best->nanoseconds;
-      if (result.best && !may_be_faster(region, faster, result)) continue;
+      // With all the memory that placement saves on the answer, hardly any has.
+      SearchResult most;
+      if (result.best) {
+        most = pass(with_room(problem_, gain_of(result.best->strategy)), region, faster);
+        result.candidates += most.candidates;
+        if (most.best ? cost(*most.best) >= cost(*result.best) : most.candidates == 0) continue;
+      }
       SearchResult found = pass(problem_, region, faster);
       if (found.candidates == 0) continue;  // all that may fit is slower
       use_placement(region, faster, reference(region, found), found);
+      take_placed(std::move(most.front), found);
       result.candidates += found.candidates;
       if (!found.best) continue;
       add_front(std::move(found.front), result);

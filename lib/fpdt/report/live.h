@@ -65,7 +65,7 @@ struct Live {
   const Schedule* schedule = nullptr;
   std::int64_t begin = 0;                          // of the first span
   std::int64_t end = 0;                            // of the last
-  std::vector<Life> lives;                         // of temporaries that take time, by begin
+  std::vector<Life> lives;                         // of temporaries; ascending by begin, none empty
   std::array<std::vector<LiveChange>, 3> changes;  // by MemorySpace, ascending by time, ends first
   std::array<PartBytes, 3> always{};               // states, inputs and outputs
   std::vector<std::int8_t> tint;                   // of each buffer; -1: none

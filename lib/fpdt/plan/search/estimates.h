@@ -33,8 +33,9 @@ class Estimates {
   [[nodiscard]] const Machine& machine() const { return machine_; }
   [[nodiscard]] std::int64_t simulated() const { return simulated_; }
 
-  // Nanoseconds of a step, by simulation if it has few chunks and no segments. Otherwise mostly
-  // within 0.5 % of it; the worst of 702 was off by 1.3 % (ADR 0029).
+  // Nanoseconds of a step, by simulation if it has few chunks and no segments. Of 360 plans of
+  // thirty searches, 345 were within 0.5 % of their simulation; the worst was off by 8 % (ADR
+  // 0029).
   std::int64_t nanoseconds(const Strategy& strategy);
 
  private:

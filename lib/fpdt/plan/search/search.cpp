@@ -142,7 +142,8 @@ class Passes {
     return fits(problem_, strategy) ? problem_ : with_room(problem_, gain_of(strategy));
   }
 
-  // Whether a strategy may fit after placement, by that of a few of its chunks.
+  // Whether a strategy may fit after placement, by that of a few of its chunks, which may save a
+  // little less.
   bool may_fit_placed(const Strategy& strategy) const {
     constexpr double kNear = 1.0 / 256;
     const std::optional<Room> gain = gain_of_few_chunks(problem_, strategy);

@@ -114,20 +114,26 @@ const std::vector<HazardWaits::Write>& HazardWaits::writes_of(std::int32_t block
 const std::vector<HazardWaits::Motion>& HazardWaits::motions(std::int32_t block) {
   std::vector<Motion>& all = motions_[index(block)];
   if (!all.empty()) return all;
-  std::vector<std::vector<std::int32_t>> of_buffer(program_->schedule->buffers.size());
+  std::vector<std::vector<std::size_t>> of_buffer(program_->schedule->buffers.size());
   for (const PlainUse& use : program_->blocks[index(block)].uses) {
-    std::vector<std::int32_t>& known = of_buffer[index(use.buffer)];
-    if (std::find(known.begin(), known.end(), use.anchor) != known.end()) continue;
-    known.push_back(use.anchor);
-    all.push_back({use.buffer, use.anchor});
+    std::vector<std::size_t>& known = of_buffer[index(use.buffer)];
+    const auto same = std::find_if(known.begin(), known.end(),
+                                   [&](std::size_t i) { return all[i].anchor == use.anchor; });
+    if (same != known.end()) {
+      all[*same].low = std::min(all[*same].low, use.offset);
+      all[*same].high = std::max(all[*same].high, use.offset);
+      continue;
+    }
+    known.push_back(all.size());
+    all.push_back({use.buffer, use.anchor, use.offset, use.offset});
   }
   return all;
 }
 
-// Whether every buffer's versions all move by one distance from the period before `first` to the
-// next.
-bool HazardWaits::alike(std::int32_t first, std::int32_t period) {
-  constexpr std::int64_t kUnknown = INT64_MIN;
+// How versions move from the period before `first` to the next, and their ranges until `end`, by
+// buffer and distance.
+std::vector<HazardWaits::Moving> HazardWaits::moving(std::int32_t first, std::int32_t end,
+                                                     std::int32_t period) {
   std::vector<std::int64_t> advance(program_->schedule->buffers.size(), 0);
   for (std::int32_t call = first - period; call < first; ++call) {
     const auto block = index(table_->block(call));
@@ -135,17 +141,49 @@ bool HazardWaits::alike(std::int32_t first, std::int32_t period) {
       advance[index(buffer)] += n;
     }
   }
-  std::vector<std::int64_t> distance(advance.size(), kUnknown);
+  std::vector<Moving> all;
   for (std::int32_t call = first; call < first + period && call < table_->size(); ++call) {
     for (const Motion& motion : motions(table_->block(call))) {
-      const auto buffer = index(motion.buffer);
       const Version& anchor = program_->anchors[index(motion.anchor)];
-      const std::int64_t by = anchor.relative
-                                  ? advance[buffer]
-                                  : call_part(anchor, (*calls_)[index(call)]) -
-                                        call_part(anchor, (*calls_)[index(call - period)]);
-      if (distance[buffer] != kUnknown && distance[buffer] != by) return false;
-      distance[buffer] = by;
+      if (anchor.relative) {
+        all.push_back({motion.buffer, advance[index(motion.buffer)], 0, 0, true});
+        continue;
+      }
+      const std::int64_t now = call_part(anchor, (*calls_)[index(call)]);
+      const std::int64_t before = call_part(anchor, (*calls_)[index(call - period)]);
+      const std::int64_t last = before + ((end - call) / period + 1) * (now - before);
+      all.push_back({motion.buffer, now - before, std::min(before, last) + motion.low,
+                     std::max(before, last) + motion.high});
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const Moving& a, const Moving& b) {
+    return std::pair(a.buffer, a.distance) < std::pair(b.buffer, b.distance);
+  });
+  std::vector<Moving> merged;
+  for (const Moving& one : all) {
+    if (merged.empty() || merged.back().buffer != one.buffer ||
+        merged.back().distance != one.distance) {
+      merged.push_back(one);
+      continue;
+    }
+    Moving& same = merged.back();
+    same = {same.buffer, same.distance, std::min(same.low, one.low), std::max(same.high, one.high),
+            same.relative || one.relative};
+  }
+  return merged;
+}
+
+// Whether slots are shared, and versions are equal, as in the period before `first` until `end`.
+bool HazardWaits::alike(std::int32_t first, std::int32_t end, std::int32_t period) {
+  const std::vector<Moving> all = moving(first, end, period);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::int64_t slots = program_->schedule->buffers[index(all[i].buffer)].slots;
+    for (std::size_t j = i + 1; j < all.size() && all[j].buffer == all[i].buffer; ++j) {
+      const bool meet = all[i].low <= all[j].high && all[j].low <= all[i].high;
+      if (meet || all[i].relative || all[j].relative ||
+          slot_of(all[i].distance, slots) != slot_of(all[j].distance, slots)) {
+        return false;
+      }
     }
   }
   return true;
@@ -163,7 +201,7 @@ std::int32_t HazardWaits::repeated(std::int32_t first, std::int32_t end, std::in
   while (call < end && table_->block(call) == table_->block(call - period) && step(call) == all) {
     ++call;
   }
-  return call - first < period || alike(first, period) ? call : first;
+  return call - first < period || alike(first, call, period) ? call : first;
 }
 
 }  // namespace fpdt

@@ -7,7 +7,10 @@
 // Skipping is exact for schedules that the verifier accepts. The incomplete waits of an op follow
 // from the accesses of the calls that are not complete. Suppose the versions of each buffer,
 // however they are written, move by one distance from one period to the next. Then these accesses
-// are the same up to that distance, and so are the waits.
+// are the same up to that distance, and so are the waits. The same holds if some versions move by
+// one distance and some by another, the distances are equal modulo the slots, and no version is
+// among both: slots are then shared as they were, and versions are equal where they were. So move
+// layer inputs and the gradients that take their slots.
 #pragma once
 
 #include <cstdint>
@@ -71,10 +74,19 @@ class HazardWaits {
     const Hazards::Position* rows = nullptr;  // of the call
     std::optional<Write> writer;              // used instead of rows while the call is not issued
   };
-  // How the versions that a block writes to a buffer move from call to call.
+  // The versions of a buffer that a block has with one anchor; offsets are those of its first and
+  // last.
   struct Motion {
     BufferIndex buffer = 0;
     std::int32_t anchor = 0;
+    std::int64_t low = 0, high = 0;
+  };
+  // Versions of a buffer that move by one distance from period to period.
+  struct Moving {
+    BufferIndex buffer = 0;
+    std::int64_t distance = 0;
+    std::int64_t low = 0, high = 0;  // of all periods
+    bool relative = false;           // these have no range
   };
 
   [[nodiscard]] std::int32_t issued() const {
@@ -86,7 +98,9 @@ class HazardWaits {
   [[nodiscard]] std::int64_t version_in(const PlainUse& use, std::int32_t call);
   const std::vector<Write>& writes_of(std::int32_t block, BufferIndex buffer);
   const std::vector<Motion>& motions(std::int32_t block);
-  [[nodiscard]] bool alike(std::int32_t first, std::int32_t period);
+  [[nodiscard]] std::vector<Moving> moving(std::int32_t first, std::int32_t end,
+                                           std::int32_t period);
+  [[nodiscard]] bool alike(std::int32_t first, std::int32_t end, std::int32_t period);
 
   const Program* program_;
   const std::vector<Call>* calls_;

@@ -24,6 +24,11 @@ HazardWaits::HazardWaits(const Program& program, const std::vector<Call>& calls,
       here_(program.lanes.size()),
       motions_(program.blocks.size()) {}
 
+void HazardWaits::Range::add(const Range& other) {
+  low = std::min(low, other.low);
+  high = std::max(high, other.high);
+}
+
 void HazardWaits::issue() {
   const Call& call = (*calls_)[index(issued())];
   const PlainBlock& block = program_->blocks[index(call.block)];
@@ -120,69 +125,78 @@ const std::vector<HazardWaits::Motion>& HazardWaits::motions(std::int32_t block)
     const auto same = std::find_if(known.begin(), known.end(),
                                    [&](std::size_t i) { return all[i].anchor == use.anchor; });
     if (same != known.end()) {
-      all[*same].low = std::min(all[*same].low, use.offset);
-      all[*same].high = std::max(all[*same].high, use.offset);
+      all[*same].offsets.add({use.offset, use.offset});
       continue;
     }
     known.push_back(all.size());
-    all.push_back({use.buffer, use.anchor, use.offset, use.offset});
+    all.push_back({use.buffer, use.anchor, {use.offset, use.offset}});
   }
   return all;
 }
 
-// How versions move from the period before `first` to the next, and their ranges until `end`, by
-// buffer and distance.
-std::vector<HazardWaits::Moving> HazardWaits::moving(std::int32_t first, std::int32_t end,
-                                                     std::int32_t period) {
-  std::vector<std::int64_t> advance(program_->schedule->buffers.size(), 0);
+// Finds how the versions of each buffer move from the period before `first` until `end`.
+void HazardWaits::move(std::int32_t first, std::int32_t end, std::int32_t period) {
+  const std::vector<Buffer>& buffers = program_->schedule->buffers;
+  std::vector<std::int64_t> advance(buffers.size(), 0);
   for (std::int32_t call = first - period; call < first; ++call) {
     const auto block = index(table_->block(call));
     for (const auto& [buffer, n] : program_->schedule->blocks[block].advance) {
       advance[index(buffer)] += n;
     }
   }
-  std::vector<Moving> all;
+  moving_.resize(buffers.size());
+  for (std::vector<Moving>& of_buffer : moving_) of_buffer.clear();
   for (std::int32_t call = first; call < first + period && call < table_->size(); ++call) {
+    const std::int64_t periods = (end - call) / period + 1;
     for (const Motion& motion : motions(table_->block(call))) {
+      const auto buffer = index(motion.buffer);
       const Version& anchor = program_->anchors[index(motion.anchor)];
-      if (anchor.relative) {
-        all.push_back({motion.buffer, advance[index(motion.buffer)], 0, 0, true});
-        continue;
+      Moving one{advance[buffer], anchor.relative, {}, {}};
+      if (!anchor.relative) {
+        const std::int64_t before = call_part(anchor, (*calls_)[index(call - period)]);
+        one.distance = call_part(anchor, (*calls_)[index(call)]) - before;
+        const std::int64_t slots = buffers[buffer].slots;
+        std::int64_t shift = slot_of(one.distance, slots);
+        if (shift > slots / 2) shift -= slots;
+        const auto all_from = [&](std::int64_t distance) {
+          Range range{before + motion.offsets.low, before + motion.offsets.high};
+          range.add({range.low + periods * distance, range.high + periods * distance});
+          return range;
+        };
+        one.versions = all_from(one.distance);
+        one.slots = all_from(shift);
       }
-      const std::int64_t now = call_part(anchor, (*calls_)[index(call)]);
-      const std::int64_t before = call_part(anchor, (*calls_)[index(call - period)]);
-      const std::int64_t last = before + ((end - call) / period + 1) * (now - before);
-      all.push_back({motion.buffer, now - before, std::min(before, last) + motion.low,
-                     std::max(before, last) + motion.high});
+      std::vector<Moving>& known = moving_[buffer];
+      const auto same = std::find_if(known.begin(), known.end(), [&](const Moving& other) {
+        return other.distance == one.distance && other.relative == one.relative;
+      });
+      if (same == known.end()) {
+        known.push_back(one);
+      } else {
+        same->versions.add(one.versions);
+        same->slots.add(one.slots);
+      }
     }
   }
-  std::sort(all.begin(), all.end(), [](const Moving& a, const Moving& b) {
-    return std::pair(a.buffer, a.distance) < std::pair(b.buffer, b.distance);
-  });
-  std::vector<Moving> merged;
-  for (const Moving& one : all) {
-    if (merged.empty() || merged.back().buffer != one.buffer ||
-        merged.back().distance != one.distance) {
-      merged.push_back(one);
-      continue;
-    }
-    Moving& same = merged.back();
-    same = {same.buffer, same.distance, std::min(same.low, one.low), std::max(same.high, one.high),
-            same.relative || one.relative};
-  }
-  return merged;
 }
 
-// Whether slots are shared, and versions are equal, as in the period before `first` until `end`.
+// Whether ops wait as in the period before `first` until `end`.
 bool HazardWaits::alike(std::int32_t first, std::int32_t end, std::int32_t period) {
-  const std::vector<Moving> all = moving(first, end, period);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::int64_t slots = program_->schedule->buffers[index(all[i].buffer)].slots;
-    for (std::size_t j = i + 1; j < all.size() && all[j].buffer == all[i].buffer; ++j) {
-      const bool meet = all[i].low <= all[j].high && all[j].low <= all[i].high;
-      if (meet || all[i].relative || all[j].relative ||
-          slot_of(all[i].distance, slots) != slot_of(all[j].distance, slots)) {
-        return false;
+  move(first, end, period);
+  const auto apart = [](const Moving& a, const Moving& b, std::int64_t slots) {
+    if (a.relative || b.relative) return a.distance == b.distance;
+    const bool meet = a.versions.low <= b.versions.high && b.versions.low <= a.versions.high;
+    if (meet) return false;
+    if (slot_of(a.distance, slots) == slot_of(b.distance, slots)) return true;
+    const std::int64_t from_a = slot_of(b.slots.low - a.slots.low, slots);
+    const std::int64_t from_b = slot_of(a.slots.low - b.slots.low, slots);
+    return from_a > a.slots.high - a.slots.low && from_b > b.slots.high - b.slots.low;
+  };
+  for (std::size_t buffer = 0; buffer < moving_.size(); ++buffer) {
+    const std::vector<Moving>& all = moving_[buffer];
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        if (!apart(all[j], all[i], program_->schedule->buffers[buffer].slots)) return false;
       }
     }
   }

@@ -7,10 +7,10 @@
 // Skipping is exact for schedules that the verifier accepts. The incomplete waits of an op follow
 // from the accesses of the calls that are not complete. Suppose the versions of each buffer,
 // however they are written, move by one distance from one period to the next. Then these accesses
-// are the same up to that distance, and so are the waits. The same holds if some versions move by
-// one distance and some by another, the distances are equal modulo the slots, and no version is
-// among both: slots are then shared as they were, and versions are equal where they were. So move
-// layer inputs and the gradients that take their slots.
+// are the same up to that distance, and so are the waits. Versions of a buffer may also move by
+// different distances, as those of layer inputs and of the gradients that take their slots do. The
+// waits are the same if these are never the same versions, and either the distances are equal modulo
+// the slots, so that slots are shared as they were, or no slot is shared.
 #pragma once
 
 #include <cstdint>
@@ -74,19 +74,23 @@ class HazardWaits {
     const Hazards::Position* rows = nullptr;  // of the call
     std::optional<Write> writer;              // used instead of rows while the call is not issued
   };
-  // The versions of a buffer that a block has with one anchor; offsets are those of its first and
-  // last.
+  // The first and the last of a range.
+  struct Range {
+    std::int64_t low = 0, high = 0;
+    void add(const Range& other);
+  };
+  // The versions of a buffer that a block has with one anchor.
   struct Motion {
     BufferIndex buffer = 0;
     std::int32_t anchor = 0;
-    std::int64_t low = 0, high = 0;
+    Range offsets;
   };
   // Versions of a buffer that move by one distance from period to period.
   struct Moving {
-    BufferIndex buffer = 0;
     std::int64_t distance = 0;
-    std::int64_t low = 0, high = 0;  // of all periods
-    bool relative = false;           // these have no range
+    bool relative = false;  // these have no ranges
+    Range versions;         // of all periods
+    Range slots;            // likewise, not yet modulo their number
   };
 
   [[nodiscard]] std::int32_t issued() const {
@@ -98,8 +102,7 @@ class HazardWaits {
   [[nodiscard]] std::int64_t version_in(const PlainUse& use, std::int32_t call);
   const std::vector<Write>& writes_of(std::int32_t block, BufferIndex buffer);
   const std::vector<Motion>& motions(std::int32_t block);
-  [[nodiscard]] std::vector<Moving> moving(std::int32_t first, std::int32_t end,
-                                           std::int32_t period);
+  void move(std::int32_t first, std::int32_t end, std::int32_t period);
   [[nodiscard]] bool alike(std::int32_t first, std::int32_t end, std::int32_t period);
 
   const Program* program_;
@@ -115,6 +118,7 @@ class HazardWaits {
   std::vector<std::vector<Motion>> motions_;                                   // of each block
   std::map<std::pair<std::int32_t, BufferIndex>, std::vector<Write>> writes_;  // in blocks
   std::map<BufferIndex, std::vector<std::int64_t>> bases_;  // of relative versions, at each call
+  std::vector<std::vector<Moving>> moving_;                 // of each buffer
 };
 
 }  // namespace fpdt

@@ -77,7 +77,7 @@ void Hazards::touch(const PlainUse& use, std::int64_t version, std::size_t at, s
     slot.pieces.clear();
     std::copy_n(last, lanes_, before_.data() + at * lanes_);
   }
-  last[lane] = position;
+  last[lane] = std::max(last[lane], position);  // calls may be issued early
   if (use.access != Access::read && slot.version == version) {
     overwrite(slot, {use.row_first, use.row_first + use.rows, lane, position});
   }

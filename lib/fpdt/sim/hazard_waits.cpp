@@ -29,27 +29,65 @@ void HazardWaits::Range::add(const Range& other) {
   high = std::max(high, other.high);
 }
 
+void HazardWaits::issue(const PlainBlock& block, const Expansion& expansion, Rows& rows) {
+  rows.resize(block.ops.size() * here_.size());
+  for (std::size_t i = 0; i < block.ops.size(); ++i) {
+    hazards_.issue(block.ops[i], expansion, rows.data() + i * here_.size());
+  }
+}
+
 void HazardWaits::issue() {
-  const Call& call = (*calls_)[index(issued())];
-  const PlainBlock& block = program_->blocks[index(call.block)];
+  const std::int32_t number = issued();
+  const Call& call = (*calls_)[index(number)];
   expansion_.begin(call);
+  if (const auto early = early_.extract(number)) {
+    rows_.push_back(std::move(early.mapped()));
+    return;
+  }
   Rows rows;
   if (!spare_.empty()) {
     rows = std::move(spare_.back());
     spare_.pop_back();
   }
-  rows.resize(block.ops.size() * here_.size());
-  for (std::size_t i = 0; i < block.ops.size(); ++i) {
-    hazards_.issue(block.ops[i], expansion_, rows.data() + i * here_.size());
-  }
+  issue(program_->blocks[index(call.block)], expansion_, rows);
   rows_.push_back(std::move(rows));
+}
+
+// Issues a call before those that precede it. False if one of these writes a buffer that it uses,
+// or uses one that it writes.
+bool HazardWaits::issue_early(std::int32_t call) {
+  if (early_.contains(call)) return true;
+  enum class Own : std::uint8_t { unused, read, written };
+  std::vector<Own> own(program_->schedule->buffers.size(), Own::unused);
+  for (const Motion& motion : motions(table_->block(call))) {
+    Own& here = own[index(motion.buffer)];
+    here = std::max(here, motion.written ? Own::written : Own::read);
+  }
+  std::vector<bool> met(program_->blocks.size());
+  for (std::int32_t i = issued(); i < call; ++i) {
+    const std::int32_t block = table_->block(i);
+    if (met[index(block)]) continue;
+    met[index(block)] = true;
+    for (const Motion& motion : motions(block)) {
+      const Own here = own[index(motion.buffer)];
+      if (here == Own::written || (here == Own::read && motion.written)) return false;
+    }
+  }
+  Expansion there = expansion_;
+  for (std::int32_t i = issued(); i <= call; ++i) there.begin((*calls_)[index(i)]);
+  issue(program_->blocks[index(table_->block(call))], there, early_[call]);
+  return true;
 }
 
 void HazardWaits::arrive(std::size_t lane) {
   Here& here = here_[lane];
+  here.writer.reset();
+  if (here.call >= issued() + kFar && issue_early(here.call)) {
+    here.rows = early_.at(here.call).data();
+    return;
+  }
   while (issued() <= here.call) issue();
   here.rows = rows_[index(here.call - forgotten_)].data();
-  here.writer.reset();
 }
 
 void HazardWaits::complete(std::int32_t call) {
@@ -63,6 +101,7 @@ void HazardWaits::leave_out(std::int32_t call) {
   complete(call);
   if (issued() >= call) return;
   for (; forgotten_ < call; ++forgotten_) expansion_.begin((*calls_)[index(forgotten_)]);
+  early_.erase(early_.begin(), early_.lower_bound(call));
   hazards_.leave_out();
 }
 
@@ -126,10 +165,11 @@ const std::vector<HazardWaits::Motion>& HazardWaits::motions(std::int32_t block)
                                    [&](std::size_t i) { return all[i].anchor == use.anchor; });
     if (same != known.end()) {
       all[*same].offsets.add({use.offset, use.offset});
+      all[*same].written |= use.access != Access::read;
       continue;
     }
     known.push_back(all.size());
-    all.push_back({use.buffer, use.anchor, {use.offset, use.offset}});
+    all.push_back({use.buffer, use.anchor, {use.offset, use.offset}, use.access != Access::read});
   }
   return all;
 }

@@ -2,15 +2,16 @@
 //
 // Calls are issued when the first lane comes to them, and forgotten when the last has left them. A
 // lane that has no ops for many calls would cause all of them to be issued at once. Such a lane
-// first waits only for the op that writes what its next op reads.
+// first waits only for the op that writes what its next op reads. Then its call is issued before
+// those between, if neither writes a buffer that the other uses.
 //
 // Skipping is exact for schedules that the verifier accepts. The incomplete waits of an op follow
 // from the accesses of the calls that are not complete. Suppose the versions of each buffer,
 // however they are written, move by one distance from one period to the next. Then these accesses
 // are the same up to that distance, and so are the waits. Versions of a buffer may also move by
 // different distances, as those of layer inputs and of the gradients that take their slots do. The
-// waits are the same if these are never the same versions, and either the distances are equal modulo
-// the slots, so that slots are shared as they were, or no slot is shared.
+// waits are the same if these are never the same versions, and either the distances are equal
+// modulo the slots, so that slots are shared as they were, or no slot is shared.
 #pragma once
 
 #include <cstdint>
@@ -84,6 +85,7 @@ class HazardWaits {
     BufferIndex buffer = 0;
     std::int32_t anchor = 0;
     Range offsets;
+    bool written = false;
   };
   // Versions of a buffer that move by one distance from period to period.
   struct Moving {
@@ -97,6 +99,8 @@ class HazardWaits {
     return forgotten_ + static_cast<std::int32_t>(rows_.size());
   }
   void issue();
+  void issue(const PlainBlock& block, const Expansion& expansion, Rows& rows);
+  [[nodiscard]] bool issue_early(std::int32_t call);
   void arrive(std::size_t lane);
   [[nodiscard]] std::optional<Write> writer(std::size_t lane, std::int32_t call);
   [[nodiscard]] std::int64_t version_in(const PlainUse& use, std::int32_t call);
@@ -113,6 +117,7 @@ class HazardWaits {
   std::vector<Here> here_;  // of each lane
   std::deque<Rows> rows_;   // of the calls from forgotten_ on
   std::vector<Rows> spare_;
+  std::map<std::int32_t, Rows> early_;  // of calls issued before others
   std::int32_t forgotten_ = 0;
   // The caches below are filled on demand.
   std::vector<std::vector<Motion>> motions_;                                   // of each block

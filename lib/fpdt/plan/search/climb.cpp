@@ -78,16 +78,18 @@ class Climb {
   };
 
   SearchResult finished() {
-    if (result_.best && !effort_.any && promises(result_.best->nanoseconds)) improve();
+    if (result_.best && !effort_.any && promises(result_.best->nanoseconds)) {
+      const auto start = static_cast<double>(result_.best->nanoseconds);
+      improve();
+      result_.pulled = start / static_cast<double>(result_.best->nanoseconds);
+    }
     result_.front = pareto(problem_, std::move(seen_));
     return std::move(result_);
   }
 
-  // Whether levers may make a step faster than the bound. From one that took twice as long, none
-  // has.
+  // Whether levers may make a step faster than the bound.
   bool promises(std::int64_t nanoseconds) const {
-    constexpr double kHopeless = 2;
-    return static_cast<double>(nanoseconds) < kHopeless * static_cast<double>(effort_.bound);
+    return static_cast<double>(nanoseconds) < effort_.hopeless * static_cast<double>(effort_.bound);
   }
 
   std::int64_t floor_of(const Strategy& strategy) const {

@@ -12,6 +12,7 @@
 #include "fpdt/plan/lowering/lower_ops.h"
 #include "fpdt/plan/search/climb.h"
 #include "fpdt/plan/search/estimates.h"
+#include "fpdt/plan/search/floor.h"
 #include "fpdt/schedule/depend.h"
 
 namespace fpdt {
@@ -108,7 +109,11 @@ class Passes {
 
  private:
   SearchResult pass(const Problem& problem, const Pins& pins, const SearchEffort& effort) {
-    if (!pins.strategy) return climb(problem, pins, effort, estimates_);
+    if (!pins.strategy) {
+      SearchResult climbed = climb(problem, pins, effort, estimates_);
+      pulled_ = std::max(pulled_, climbed.pulled);
+      return climbed;
+    }
     SearchResult result;
     result.candidates = 1;
     const Usage need = usage(problem, *pins.strategy);
@@ -213,9 +218,20 @@ class Passes {
     result.front = pareto(problem_, std::move(result.front));
   }
 
+  // So many times as long as the best takes a start of another region that levers do not make
+  // faster. They take waiting away. Where the best hardly waits, they gain at most about twice as
+  // much in one region as in another.
+  double hopeless(const Candidate& best) const {
+    constexpr double kHardly = 1.04;  // of its floor
+    const std::int64_t floor = compute_floor(problem_, best.strategy, estimates_.machine());
+    if (static_cast<double>(best.nanoseconds) > kHardly * static_cast<double>(floor)) return 2;
+    return 1 + std::max(effort_.indifference, 2 * (pulled_ - 1));
+  }
+
   // One lever at a time ends in a local optimum. Where the answer is that of one region, each of
   // the others may have a faster one.
   void enter_regions(SearchResult& result) {
+    const double far = result.best ? hopeless(*result.best) : effort_.hopeless;
     bool gained = false;
     for (const Method* method : methods()) {
       if (result.best && method == method_of(problem_, result.best->strategy)) continue;
@@ -223,7 +239,10 @@ class Passes {
       region.method = method;
       if (!possible(problem_, region)) continue;
       SearchEffort faster = effort_;
-      if (result.best) faster.bound = result.best->nanoseconds;
+      if (result.best) {
+        faster.bound = result.best->nanoseconds;
+        faster.hopeless = far;
+      }
       // With all the memory that placement saves on the answer, hardly any has.
       SearchResult most;
       if (result.best) {
@@ -352,6 +371,7 @@ class Passes {
   Estimates estimates_;
   std::deque<std::pair<Strategy, Usage>> placed_;
   std::deque<Candidate> settled_;
+  double pulled_ = 1;  // the most that levers gained
 };
 
 }  // namespace

@@ -48,6 +48,7 @@ struct SearchResult {
   std::vector<Candidate> front;      // that fit, Pareto: cost, device, host; ascending cost
   std::int64_t candidates = 0;       // strategies whose bytes were computed
   std::int64_t simulated = 0;
+  double pulled = 1;   // the time of the best start over that of what levers made of it
   Bound bound;         // of all strategies
   Price host, device;  // of a node's host memory, and of each device's; if asked for
 };
@@ -82,6 +83,8 @@ struct SearchEffort {
   std::vector<Lever> levers = fpdt::levers();  // those that are pulled one at a time
   // Only steps of fewer nanoseconds matter.
   std::int64_t bound = std::numeric_limits<std::int64_t>::max();
+  // What takes so many times as long as the bound is left: levers do not make it faster than that.
+  double hopeless = 2;
   bool any = false;          // the first strategy that fits is enough
   bool prices = false;       // say what more memory would gain: two more climbs
   OnProgress progress = {};  // called often

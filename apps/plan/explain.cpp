@@ -176,7 +176,8 @@ int explain(const ExplainFlags& flags) {
   const Problem& problem = question.problem;
   Watch watch;
   watch.begin("search");
-  const SearchResult found = search(problem, question.pins, {.progress = watch.listener()});
+  const SearchResult found =
+      search(problem, question.pins, {.front = false, .progress = watch.listener()});
   if (!found.best) {
     throw InfeasibleError(
         fmt::format("{} memory: {}; `fpdt-plan search` names the nearest that fits",

@@ -309,6 +309,25 @@ TEST(Search, TheFrontIsSortedAndUnbeaten) {
   }
 }
 
+// Comparisons and sweeps need only the answer. Other budgets and methods were asked before.
+TEST(Search, TheAnswerIsTheSameWithoutTheFrontAndAfterOtherSearches) {
+  for (const std::int64_t mib : {1, 2, 4}) {
+    Problem problem = timed_problem(tiny_llama(), 2, 512);
+    problem.host_budget = Bytes{std::int64_t{8} << 20};
+    problem.device_budget = Bytes{mib << 20};
+    const SearchResult whole = search(problem);
+    for (const Method* method : methods()) {
+      const Pins pins{method, {}, {}};
+      if (!splits(problem, pins).empty()) search(problem, pins);
+    }
+    const SearchResult again = search(problem, {}, {.front = false});
+    EXPECT_EQ(again.best->strategy, whole.best->strategy) << mib;
+    EXPECT_EQ(again.best->usage, whole.best->usage) << mib;
+    EXPECT_EQ(again.best->nanoseconds, whole.best->nanoseconds) << mib;
+    EXPECT_EQ(again.simulated, 0) << mib;
+  }
+}
+
 TEST(Search, HoldsItsPins) {
   const Problem problem = timed_problem(tiny_llama(), 2, 256);
   EXPECT_EQ(

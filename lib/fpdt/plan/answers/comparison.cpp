@@ -56,7 +56,8 @@ Contended contend(const Problem& problem, const Contender& contender, const OnPr
         problem, *contender.method, contender.method->published(problem, contender.pins.batch));
     return {outcome(problem, published.plan), published.wasted};
   }
-  const SearchResult found = search(problem, contender.pins, {.progress = progress});
+  const SearchResult found =
+      search(problem, contender.pins, {.front = false, .progress = progress});
   return {outcome(problem, found.best ? found.best->strategy : found.shortage->closest), {}};
 }
 

@@ -165,7 +165,7 @@ std::optional<Fewer> faster_on_fewer(const Problem& problem, const Pins& pins,
     const Bound bound = bound_of(smaller, best.storage, best.gradients, pins.batch, machine);
     if (bound.step_seconds >= static_cast<double>(least) * 1e-9) break;
     if (!possible(smaller, pins)) continue;
-    const SearchResult other = search(smaller, pins, {.bound = least});
+    const SearchResult other = search(smaller, pins, {.bound = least, .front = false});
     if (!other.best || other.best->nanoseconds >= least) continue;
     least = other.best->nanoseconds;
     fewer = {devices, smaller.cluster.nodes, static_cast<double>(least) * 1e-9};

@@ -55,7 +55,8 @@ std::vector<std::int64_t> usual_budgets(const Problem& problem) {
 
 void answer(SweepPoint& point, const SweepListener& listener) {
   if (listener.begun) listener.begun(point);
-  const SearchResult found = search(point.problem, point.pins, {.progress = listener.progress});
+  const SearchResult found =
+      search(point.problem, point.pins, {.front = false, .progress = listener.progress});
   if (found.best) {
     point.outcome = outcome(point.problem, found.best->strategy);
   } else {

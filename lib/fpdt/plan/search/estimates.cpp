@@ -161,10 +161,14 @@ double Estimates::stretch_of(const Strategy& shape, std::int64_t everything, boo
                         (point(more) - at_fewer);
 }
 
+bool Estimates::simulates(const Strategy& strategy) const {
+  return geometry(problem_, strategy).chunks <= kFew && longest_segment(strategy) == 1;
+}
+
 std::int64_t Estimates::nanoseconds(const Strategy& strategy) {
   const Geometry shape = geometry(problem_, strategy);
   const bool few = shape.chunks <= kFew;
-  const bool itself = few && longest_segment(strategy) == 1;
+  const bool itself = simulates(strategy);
   const Strategy alike = coarse(problem_, shape, itself ? strategy : plain(problem_, strategy));
   double stretched = 0;
   const Strategy* like = &alike;

@@ -37,6 +37,9 @@ class Estimates {
   // thirty searches, 345 were within 0.5 % of their simulation; the worst was off by 8 % (ADR
   // 0029).
   std::int64_t nanoseconds(const Strategy& strategy);
+  // Whether that is a simulation of the strategy itself. Edges make a step no faster than that, so
+  // the plan takes as long or longer, but for rounding and long tiles of the loss.
+  [[nodiscard]] bool simulates(const Strategy& strategy) const;
 
  private:
   std::int64_t simulate(const Problem& problem, const Strategy& strategy);

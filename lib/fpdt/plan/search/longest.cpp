@@ -87,7 +87,9 @@ std::int64_t longest_within(const Problem& problem, const Pins& pins, double sha
     return within;
   };
   // Without levers, which gain about as much on both sides.
-  SearchEffort quick;
+  SearchEffort whole;
+  whole.front = false;
+  SearchEffort quick = whole;
   quick.levers.clear();
   std::int64_t high = longest_sequence(problem, pins, progress);
   std::int64_t low = high;
@@ -100,7 +102,7 @@ std::int64_t longest_within(const Problem& problem, const Pins& pins, double sha
     if (middle == low) break;
     (holds(middle, quick) ? low : high) = middle;
   }
-  while (low > 0 && !holds(low, {})) low = low - low / 64 / unit * unit - unit;
+  while (low > 0 && !holds(low, whole)) low = low - low / 64 / unit * unit - unit;
   return std::max<std::int64_t>(low, 0);
 }
 

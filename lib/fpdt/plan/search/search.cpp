@@ -75,14 +75,41 @@ std::optional<Room> gain_of_few_chunks(const Problem& problem, const Strategy& s
   return placement_gain(shorter, few);
 }
 
-// What every pass has: the question, and what was learned about strategies, which does not depend
-// on budgets.
+// What searches learn about strategies. It depends neither on budgets nor on pins.
+struct Learned {
+  explicit Learned(Problem of) : problem(std::move(of)), estimates(problem) {}
+
+  [[nodiscard]] std::int64_t simulated() const {
+    return estimates.simulated() + std::ssize(settled);
+  }
+
+  Problem problem;
+  Estimates estimates;
+  std::deque<std::pair<Strategy, Usage>> placed;
+  std::deque<Candidate> settled;
+};
+
+// A comparison asks about one problem for each method, and a sweep for each budget. So this thread
+// remembers the last problems. A reference is valid until this is called again.
+Learned& learned_of(Problem problem) {
+  constexpr std::size_t kRemembered = 4;
+  thread_local std::deque<Learned> all;
+  problem.device_budget = problem.host_budget = Bytes{};
+  const auto known = std::find_if(all.begin(), all.end(),
+                                  [&](const Learned& one) { return one.problem == problem; });
+  if (known != all.end()) return *known;
+  if (all.size() == kRemembered) all.pop_front();
+  return all.emplace_back(std::move(problem));
+}
+
+// What every pass has: the question, and what was learned.
 class Passes {
  public:
   Passes(const Problem& problem, const Pins& pins, const SearchEffort& effort)
-      : problem_(problem), pins_(pins), effort_(effort), estimates_(problem) {}
+      : problem_(problem), pins_(pins), effort_(effort), learned_(learned_of(problem)) {}
 
   SearchResult run() {
+    const std::int64_t simulated = learned_.simulated();
     SearchResult result = pass(problem_, pins_, effort_);
     if (!result.best || !effort_.any) {
       use_placement(pins_, effort_, reference(pins_, result), result);
@@ -96,7 +123,7 @@ class Passes {
       if (result.best) finish(result);
       if (result.best && !pins_.strategy) use_headroom(result);
     }
-    result.simulated = estimates_.simulated() + std::ssize(settled_);
+    result.simulated = learned_.simulated() - simulated;
     const Storage storage = result.best ? result.best->strategy.storage : Storage::bf16;
     const std::int64_t sequences =
         result.best ? result.best->strategy.mesh.replicas * result.best->strategy.micro_batches
@@ -125,19 +152,21 @@ class Passes {
 
   // The bytes of a strategy after placement.
   const Usage& placed(const Strategy& strategy) {
-    const auto known = std::find_if(placed_.begin(), placed_.end(),
+    auto& all = learned_.placed;
+    const auto known = std::find_if(all.begin(), all.end(),
                                     [&](const auto& one) { return one.first == strategy; });
-    if (known != placed_.end()) return known->second;
-    return placed_.emplace_back(strategy, placed_usage(problem_, strategy)).second;
+    if (known != all.end()) return known->second;
+    return all.emplace_back(strategy, placed_usage(problem_, strategy)).second;
   }
 
   // The strategy as a plan would have it: bytes after placement, and the time of its edges.
   const Candidate& settled(const Strategy& strategy) {
-    const auto known = std::find_if(settled_.begin(), settled_.end(),
+    auto& all = learned_.settled;
+    const auto known = std::find_if(all.begin(), all.end(),
                                     [&](const Candidate& one) { return one.strategy == strategy; });
-    if (known != settled_.end()) return *known;
+    if (known != all.end()) return *known;
     const std::int64_t step = step_nanoseconds(problem_, strategy, estimates_.machine());
-    return settled_.emplace_back(Candidate{strategy, placed(strategy), step});
+    return all.emplace_back(Candidate{strategy, placed(strategy), step});
   }
 
   Room gain_of(const Strategy& strategy) { return room_of(problem_, strategy, placed(strategy)); }
@@ -271,17 +300,31 @@ class Passes {
     take_placed(result.front, result);
   }
 
+  // Whether a strategy cannot be as fast as a plan, by an estimate that is no longer than its own.
+  bool too_slow(const Candidate& one, const Candidate& plan) const {
+    constexpr double kInexact = 1.005;
+    return estimates_.simulates(one.strategy) &&
+           static_cast<double>(one.nanoseconds) >
+               kInexact * (1 + effort_.indifference) * static_cast<double>(plan.nanoseconds);
+  }
+
   // Gives the front the bytes and times of plans, since a user sees them side by side. By these,
   // the best is the one with the most headroom among the fastest.
   void finish(SearchResult& result) {
     result.front = pareto(problem_, std::move(result.front), kEqualMemory);
-    for (std::size_t i = 0; i < result.front.size(); ++i) {
-      report(effort_.progress, SearchProgress::Stage::plans, i, result.front.size());
-      result.front[i] = settled(result.front[i].strategy);
+    result.best = settled(result.best->strategy);
+    if (!effort_.front) {
+      std::erase_if(result.front,
+                    [&](const Candidate& one) { return too_slow(one, *result.best); });
     }
     // A search with more room than there is has found strategies that placement does not make fit.
-    std::erase_if(result.front, [&](const Candidate& one) { return !within(problem_, one.usage); });
-    result.best = settled(result.best->strategy);
+    std::vector<Candidate> plans;
+    for (std::size_t i = 0; i < result.front.size(); ++i) {
+      report(effort_.progress, SearchProgress::Stage::plans, i, result.front.size());
+      const Strategy& strategy = result.front[i].strategy;
+      if (within(problem_, placed(strategy))) plans.push_back(settled(strategy));
+    }
+    result.front = std::move(plans);
     double longest = static_cast<double>(result.best->nanoseconds);
     for (const Candidate& one : result.front) {
       longest = std::min(longest, static_cast<double>(one.nanoseconds));
@@ -368,9 +411,8 @@ class Passes {
   const Problem& problem_;
   const Pins& pins_;
   const SearchEffort& effort_;
-  Estimates estimates_;
-  std::deque<std::pair<Strategy, Usage>> placed_;
-  std::deque<Candidate> settled_;
+  Learned& learned_;
+  Estimates& estimates_ = learned_.estimates;
   double pulled_ = 1;  // the most that levers gained
 };
 

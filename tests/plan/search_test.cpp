@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "fpdt/io/cluster_file.h"
+#include "fpdt/io/model_file.h"
 #include "fpdt/plan/plan.h"
 #include "fpdt/plan/search/climb.h"
 #include "fpdt/plan/search/estimates.h"
@@ -131,6 +133,18 @@ TEST(Search, NoSingleLeverIsFasterForEightBillionAtOneHundredTwentyEightThousand
 
 TEST(Search, NoSingleLeverIsFasterForSeventyBillionAtFourMillion) {
   expect_no_lever_is_faster(llama3_70b(std::int64_t{1} << 22));
+}
+
+// Where layers have windows, levers gain much. Starts with short chunks seem faster before that.
+TEST(Search, ChunksOfTwiceTheLengthAreNotFaster) {
+  Problem problem = llama3_8b(std::int64_t{1} << 19);
+  problem.model = load_model(FPDT_SOURCE_DIR "/models/mistral0.1-7b.yaml");
+  problem.cluster = load_cluster(FPDT_SOURCE_DIR "/configs/clusters/a100-80g-x4.yaml");
+  problem.host_budget = problem.cluster.host_available();
+  const Candidate found = search(problem, {}, {.front = false}).best.value();
+  const Pins longer{nullptr, 2 * found.strategy.tiles.chunk_tokens, {}};
+  const Candidate pinned = search(problem, longer, {.front = false}).best.value();
+  EXPECT_GE(cost(pinned), (1 - SearchEffort{}.indifference) * cost(found));
 }
 
 // One clock times what is shown side by side, and placement gives its bytes. With one chunk, edges

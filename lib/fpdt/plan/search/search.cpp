@@ -114,7 +114,7 @@ class Passes {
     if (!result.best || !effort_.any) {
       use_placement(pins_, effort_, reference(pins_, result), result);
     }
-    if (pins_.method == nullptr && !pins_.strategy && !effort_.any) enter_regions(result);
+    if (!pins_.strategy && !effort_.any) enter_regions(result);
     if (!effort_.any) {
       // A fast strategy may need more than placement saves where a lighter one does not.
       if (!result.best) {
@@ -250,45 +250,61 @@ class Passes {
   // So many times as long as the best takes a start of another region that levers do not make
   // faster. They take waiting away. Where the best hardly waits, they gain at most about twice as
   // much in one region as in another.
-  double hopeless(const Candidate& best) const {
+  double hopeless(const Candidate& best, double pulled) const {
     constexpr double kHardly = 1.04;  // of its floor
     const std::int64_t floor = compute_floor(problem_, best.strategy, estimates_.machine());
     if (static_cast<double>(best.nanoseconds) > kHardly * static_cast<double>(floor)) return 2;
-    return 1 + std::max(effort_.indifference, 2 * (pulled_ - 1));
+    return 1 + std::max(effort_.indifference, 2 * (pulled - 1));
+  }
+
+  // Takes what a region has that is faster than the best. Returns whether it has that. `pulled`:
+  // what levers gained on the way to the best; `probe`: hardly any region has something faster
+  // without something faster with all the memory that placement saves on the best.
+  bool enter(const Pins& region, double pulled, bool probe, SearchResult& result) {
+    if (!possible(problem_, region)) return false;
+    SearchEffort faster = effort_;
+    SearchResult most;
+    if (result.best) {
+      faster.bound = result.best->nanoseconds;
+      faster.hopeless = hopeless(*result.best, pulled);
+    }
+    if (result.best && probe) {
+      most = pass(with_room(problem_, gain_of(result.best->strategy)), region, faster);
+      result.candidates += most.candidates;
+      if (most.best ? cost(*most.best) >= cost(*result.best) : most.candidates == 0) return false;
+    }
+    SearchResult found = pass(problem_, region, faster);
+    if (found.candidates == 0) return false;  // all that may fit is slower
+    use_placement(region, faster, reference(region, found), found);
+    take_placed(std::move(most.front), found);
+    result.candidates += found.candidates;
+    if (!found.best) return false;
+    add_front(std::move(found.front), result);
+    if (result.best && cost(*found.best) >= cost(*result.best)) return false;
+    result.best = found.best;
+    result.shortage.reset();
+    return true;
   }
 
   // One lever at a time ends in a local optimum. Where the answer is that of one region, each of
-  // the others may have a faster one.
+  // the others may have a faster one: those of other methods, and those of longer chunks.
   void enter_regions(SearchResult& result) {
-    const double far = result.best ? hopeless(*result.best) : effort_.hopeless;
+    const double pulled = pulled_;
     bool gained = false;
     for (const Method* method : methods()) {
+      if (pins_.method != nullptr) break;
       if (result.best && method == method_of(problem_, result.best->strategy)) continue;
       Pins region = pins_;
       region.method = method;
-      if (!possible(problem_, region)) continue;
-      SearchEffort faster = effort_;
-      if (result.best) {
-        faster.bound = result.best->nanoseconds;
-        faster.hopeless = far;
-      }
-      // With all the memory that placement saves on the answer, hardly any has.
-      SearchResult most;
-      if (result.best) {
-        most = pass(with_room(problem_, gain_of(result.best->strategy)), region, faster);
-        result.candidates += most.candidates;
-        if (most.best ? cost(*most.best) >= cost(*result.best) : most.candidates == 0) continue;
-      }
-      SearchResult found = pass(problem_, region, faster);
-      if (found.candidates == 0) continue;  // all that may fit is slower
-      use_placement(region, faster, reference(region, found), found);
-      take_placed(std::move(most.front), found);
-      result.candidates += found.candidates;
-      if (!found.best) continue;
-      add_front(std::move(found.front), result);
-      if (result.best && cost(*found.best) >= cost(*result.best)) continue;
-      result.best = found.best;
-      result.shortage.reset();
+      if (enter(region, pulled, true, result)) gained = true;
+    }
+    // Starts are ordered by what they take before levers are pulled. Where these gain much, that
+    // order says little about lengths, and the best start tends to have short chunks.
+    constexpr double kMuch = 1.01;
+    while (result.best && pulled > kMuch && !pins_.chunk_tokens) {
+      Pins region = pins_;
+      region.chunk_tokens = 2 * result.best->strategy.tiles.chunk_tokens;
+      if (!enter(region, pulled, false, result)) break;
       gained = true;
     }
     if (!gained) return;

@@ -248,13 +248,14 @@ class Passes {
   }
 
   // So many times as long as the best takes a start of another region that levers do not make
-  // faster. They take waiting away. Where the best hardly waits, they gain at most about twice as
-  // much in one region as in another.
+  // faster. They take waiting away. Where the best hardly waits, they gain at most half of that, or
+  // about twice as much in one region as in another.
   double hopeless(const Candidate& best, double pulled) const {
-    constexpr double kHardly = 1.04;  // of its floor
+    constexpr double kHardly = 0.04;  // of its floor
     const std::int64_t floor = compute_floor(problem_, best.strategy, estimates_.machine());
-    if (static_cast<double>(best.nanoseconds) > kHardly * static_cast<double>(floor)) return 2;
-    return 1 + std::max(effort_.indifference, 2 * (pulled - 1));
+    const double waits = static_cast<double>(best.nanoseconds) / static_cast<double>(floor) - 1;
+    if (waits > kHardly) return 2;
+    return 1 + std::max({effort_.indifference, waits / 2, 2 * (pulled - 1)});
   }
 
   // Takes what a region has that is faster than the best. Returns whether it has that. `pulled`:

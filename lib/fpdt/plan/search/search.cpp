@@ -114,14 +114,18 @@ class Passes {
     if (!result.best || !effort_.any) {
       use_placement(pins_, effort_, reference(pins_, result), result);
     }
-    if (!pins_.strategy && !effort_.any) enter_regions(result);
+    const double pulled = pulled_;
+    if (pins_.method == nullptr && !pins_.strategy && !effort_.any) enter_regions(result);
     if (!effort_.any) {
       // A fast strategy may need more than placement saves where a lighter one does not.
       if (!result.best) {
         use_placement(pins_, {.levers = {}, .any = true}, reference(pins_, result), result);
       }
       if (result.best) finish(result);
-      if (result.best && !pins_.strategy) use_headroom(result);
+      if (result.best && !pins_.strategy) {
+        use_headroom(result);
+        enter_longer(pulled, result);
+      }
     }
     result.simulated = learned_.simulated() - simulated;
     const Storage storage = result.best ? result.best->strategy.storage : Storage::bf16;
@@ -281,32 +285,26 @@ class Passes {
     result.candidates += found.candidates;
     if (!found.best) return false;
     add_front(std::move(found.front), result);
-    if (result.best && cost(*found.best) >= cost(*result.best)) return false;
+    if (result.best &&
+        (cost(*found.best) >= cost(*result.best) ||
+         cost(settled(found.best->strategy)) >= cost(settled(result.best->strategy)))) {
+      return false;  // estimates of different shapes are off by different shares
+    }
     result.best = found.best;
     result.shortage.reset();
     return true;
   }
 
   // One lever at a time ends in a local optimum. Where the answer is that of one region, each of
-  // the others may have a faster one: those of other methods, and those of longer chunks.
+  // the others may have a faster one.
   void enter_regions(SearchResult& result) {
     const double pulled = pulled_;
     bool gained = false;
     for (const Method* method : methods()) {
-      if (pins_.method != nullptr) break;
       if (result.best && method == method_of(problem_, result.best->strategy)) continue;
       Pins region = pins_;
       region.method = method;
       if (enter(region, pulled, true, result)) gained = true;
-    }
-    // Starts are ordered by what they take before levers are pulled. Where these gain much, that
-    // order says little about lengths, and the best start tends to have short chunks.
-    constexpr double kMuch = 1.01;
-    while (result.best && pulled > kMuch && !pins_.chunk_tokens) {
-      Pins region = pins_;
-      region.chunk_tokens = 2 * result.best->strategy.tiles.chunk_tokens;
-      if (!enter(region, pulled, false, result)) break;
-      gained = true;
     }
     if (!gained) return;
     // Beyond the region, levers may gain more.
@@ -315,6 +313,26 @@ class Passes {
     result.candidates += beyond.candidates;
     add_front(std::move(beyond.front), result);
     take_placed(result.front, result);
+  }
+
+  // Starts are ordered by what they take before levers are pulled. Where these gain much, that
+  // order says little about lengths, and the best start tends to have short chunks.
+  void enter_longer(double pulled, SearchResult& result) {
+    constexpr double kMuch = 1.01;
+    const auto tokens = [&result] { return result.best->strategy.tiles.chunk_tokens; };
+    std::int64_t before = 0;
+    while (pulled > kMuch && !pins_.chunk_tokens && tokens() > before) {
+      before = tokens();
+      Pins region = pins_;
+      region.chunk_tokens = 2 * before;
+      SearchResult longer = result;
+      const bool gained = enter(region, pulled, false, longer);
+      result.candidates = longer.candidates;
+      if (!gained) return;
+      finish(longer);
+      use_headroom(longer);
+      result = std::move(longer);
+    }
   }
 
   // Whether a strategy cannot be as fast as a plan, by an estimate that is no longer than its own.

@@ -236,6 +236,23 @@ TEST(CurveSvg, LabelsAvoidTheLimit) {
   EXPECT_EQ(labels, 4U);
 }
 
+// Where a label has room nowhere, it covers the limit rather than a curve: above the second point
+// is the limit, below it the other curve, and on both sides its own.
+TEST(CurveSvg, LabelsCoverTheLimitRatherThanACurve) {
+  CurvePicture picture = picture_of(CurveUnit::percent, {0.87, 0.949, 0.985, 0.95, 0.98, 0.99});
+  picture.places = {{1, "1K", ""}, {2, "2K", ""},   {4, "4K", ""},
+                    {8, "8K", ""}, {16, "16K", ""}, {32, "32K", ""}};
+  picture.panels.front().series.push_back(series("other", {0.72, 0.88, 0.985, 0.95, 0.98, 0.99}));
+  picture.panels.front().series.front().values[1]->label = "70.8 GiB";
+  picture.panels.front().series.back().values[1]->label = "713 GiB";
+  picture.panels.front().limit = CurveLimit{1, "budget"};
+  const std::string svg = curve_svg(picture);
+  const Dot point = dots(svg, 0)[1];
+  std::smatch label;
+  ASSERT_TRUE(std::regex_search(svg, label, std::regex("y=\"([0-9.]+)\"[^>]*>70.8 GiB<")));
+  EXPECT_LT(std::strtod(label[1].str().c_str(), nullptr), point.y - 5);
+}
+
 // What is longer than the picture is wide goes on below.
 TEST(CurveSvg, SubtitlesAreWhole) {
   CurvePicture picture = picture_of(CurveUnit::plain, {10, 20, 30, 5});

@@ -2,6 +2,8 @@
 #include "fpdt/report/curve_labels.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "fpdt/report/curve_pen.h"
@@ -11,18 +13,19 @@ namespace {
 
 class Labels {
  public:
-  Labels(Svg& svg, const CurvePlot& plot, std::vector<Box> taken)
-      : svg_(svg), plot_(plot), taken_(std::move(taken)) {}
+  Labels(Svg& svg, const CurvePlot& plot, std::vector<Box> taken, const std::optional<Box>& limit)
+      : svg_(svg), plot_(plot), taken_(std::move(taken)), limit_(limit) {}
 
   void write(std::size_t place, std::size_t series, bool above) {
     const CurveValue& value = *plot_.panel.series[series].values[place];
     const std::string text = label_of(plot_.panel, value);
     const std::vector<Box> places = places_of(place, value, text, above);
     if (meets(labels_, places.front())) return;
-    for (const bool clear : {true, false}) {
+    for (const Covers covers : {Covers::nothing, Covers::limit, Covers::curve}) {
       for (const Box& box : places) {
         if (box.bottom > plot_.base || meets(labels_, box) || meets(taken_, box) ||
-            meets_point(box, place, series) || (clear && meets_line(box))) {
+            meets_point(box, place, series) || (covers != Covers::curve && meets_line(box)) ||
+            (covers != Covers::limit && limit_ && limit_->touches(box))) {
           continue;
         }
         labels_.push_back(box);
@@ -35,6 +38,8 @@ class Labels {
 
  private:
   static constexpr double kBelow = 3;  // a line of text
+  // The line that a label may cover.
+  enum class Covers : std::uint8_t { nothing, limit, curve };
 
   // The places for a label: on its side of the point, on the other side, and beside the point.
   [[nodiscard]] std::vector<Box> places_of(std::size_t place, const CurveValue& value,
@@ -89,6 +94,7 @@ class Labels {
   Svg& svg_;
   const CurvePlot& plot_;
   std::vector<Box> taken_, labels_;
+  std::optional<Box> limit_;
 };
 
 }  // namespace
@@ -97,9 +103,10 @@ std::string label_of(const CurvePanel& panel, const CurveValue& value) {
   return value.label.empty() ? format_value(panel.unit, value.value) : value.label;
 }
 
-void draw_labels(Svg& svg, const CurvePlot& plot, std::vector<Box> taken) {
+void draw_labels(Svg& svg, const CurvePlot& plot, std::vector<Box> taken,
+                 const std::optional<Box>& limit) {
   const std::vector<CurveSeries>& all = plot.panel.series;
-  Labels labels(svg, plot, std::move(taken));
+  Labels labels(svg, plot, std::move(taken), limit);
   for (std::size_t i = 0; i < plot.xs.size(); ++i) {
     std::vector<std::size_t> there;
     for (std::size_t k = 0; k < all.size(); ++k) {

@@ -2,6 +2,7 @@
 // Internal to report.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,9 @@ struct CurvePlot {
 std::string label_of(const CurvePanel& panel, const CurveValue& value);
 
 // With two or more curves, the highest gets its labels above and the lowest below, or where there
-// is room. A label that would touch another one, or what is `taken`, is left out.
-void draw_labels(Svg& svg, const CurvePlot& plot, std::vector<Box> taken);
+// is room. Where there is none, a label covers `limit`, or else a curve. One that would touch
+// another label, or what is `taken`, is left out.
+void draw_labels(Svg& svg, const CurvePlot& plot, std::vector<Box> taken,
+                 const std::optional<Box>& limit);
 
 }  // namespace fpdt

@@ -373,11 +373,12 @@ void draw_panel(Svg& svg, const Frame& frame) {
   draw_ends(svg, frame, crosses);
   std::vector<Box> taken;
   for (const Cross& cross : crosses) taken.push_back(cross.box());
+  std::optional<Box> limit;
   if (limit_in_plot(panel)) {
     const double y = frame.scale.at(panel.limit->value);
-    taken.push_back({kPlotLeft, kPlotRight, y - 2, y + 2});
+    limit = {kPlotLeft, kPlotRight, y - 2, y + 2};
   }
-  draw_labels(svg, {panel, frame.xs, frame.scale, frame.top, frame.base}, std::move(taken));
+  draw_labels(svg, {panel, frame.xs, frame.scale, frame.top, frame.base}, std::move(taken), limit);
   draw_names(svg, frame);
 }
 

@@ -175,7 +175,7 @@ const std::vector<HazardWaits::Motion>& HazardWaits::motions(std::int32_t block)
 }
 
 // Finds how the versions of each buffer move from the period before `first` until `end`.
-void HazardWaits::move(std::int32_t first, std::int32_t end, std::int32_t period) {
+void HazardWaits::find_moving(std::int32_t first, std::int32_t end, std::int32_t period) {
   const std::vector<Buffer>& buffers = program_->schedule->buffers;
   std::vector<std::int64_t> advance(buffers.size(), 0);
   for (std::int32_t call = first - period; call < first; ++call) {
@@ -222,7 +222,7 @@ void HazardWaits::move(std::int32_t first, std::int32_t end, std::int32_t period
 
 // Whether ops wait as in the period before `first` until `end`.
 bool HazardWaits::alike(std::int32_t first, std::int32_t end, std::int32_t period) {
-  move(first, end, period);
+  find_moving(first, end, period);
   const auto apart = [](const Moving& a, const Moving& b, std::int64_t slots) {
     if (a.relative || b.relative) return a.distance == b.distance;
     const bool meet = a.versions.low <= b.versions.high && b.versions.low <= a.versions.high;

@@ -106,7 +106,7 @@ class HazardWaits {
   [[nodiscard]] std::int64_t version_in(const PlainUse& use, std::int32_t call);
   const std::vector<Write>& writes_of(std::int32_t block, BufferIndex buffer);
   const std::vector<Motion>& motions(std::int32_t block);
-  void move(std::int32_t first, std::int32_t end, std::int32_t period);
+  void find_moving(std::int32_t first, std::int32_t end, std::int32_t period);
   [[nodiscard]] bool alike(std::int32_t first, std::int32_t end, std::int32_t period);
 
   const Program* program_;
@@ -119,11 +119,11 @@ class HazardWaits {
   std::vector<Rows> spare_;
   std::map<std::int32_t, Rows> early_;  // of calls issued before others
   std::int32_t forgotten_ = 0;
+  std::vector<std::vector<Moving>> moving_;  // of each buffer, as last asked for
   // The caches below are filled on demand.
   std::vector<std::vector<Motion>> motions_;                                   // of each block
   std::map<std::pair<std::int32_t, BufferIndex>, std::vector<Write>> writes_;  // in blocks
   std::map<BufferIndex, std::vector<std::int64_t>> bases_;  // of relative versions, at each call
-  std::vector<std::vector<Moving>> moving_;                 // of each buffer
 };
 
 }  // namespace fpdt

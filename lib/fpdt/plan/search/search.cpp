@@ -251,9 +251,9 @@ class Passes {
     result.front = pareto(problem_, std::move(result.front));
   }
 
-  // So many times as long as the best takes a start of another region that levers do not make
-  // faster. They take waiting away. Where the best hardly waits, they gain at most half of that, or
-  // about twice as much in one region as in another.
+  // A start of another region that takes this many times as long as the best is left: levers do not
+  // make up for it. They take waiting away. Where the best hardly waits, they gain at most half of
+  // that, or about twice what they gained on the way to the best.
   double hopeless(const Candidate& best, double pulled) const {
     constexpr double kHardly = 0.04;  // of its floor
     const std::int64_t floor = compute_floor(problem_, best.strategy, estimates_.machine());
@@ -262,9 +262,9 @@ class Passes {
     return 1 + std::max({effort_.indifference, waits / 2, 2 * (pulled - 1)});
   }
 
-  // Takes what a region has that is faster than the best. Returns whether it has that. `pulled`:
-  // what levers gained on the way to the best; `probe`: hardly any region has something faster
-  // without something faster with all the memory that placement saves on the best.
+  // Takes what a region has that is faster than the best. Returns whether there is any. `pulled`:
+  // what levers gained on the way to the best. `probe`: first looks with all the memory that
+  // placement saves on the best, and leaves the region if nothing is faster even then.
   bool enter(const Pins& region, double pulled, bool probe, SearchResult& result) {
     if (!possible(problem_, region)) return false;
     SearchEffort faster = effort_;
@@ -337,7 +337,7 @@ class Passes {
 
   // Whether a strategy cannot be as fast as a plan, by an estimate that is no longer than its own.
   bool too_slow(const Candidate& one, const Candidate& plan) const {
-    constexpr double kInexact = 1.005;
+    constexpr double kInexact = 1.005;  // long tiles of the loss
     return estimates_.simulates(one.strategy) &&
            static_cast<double>(one.nanoseconds) >
                kInexact * (1 + effort_.indifference) * static_cast<double>(plan.nanoseconds);

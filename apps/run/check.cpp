@@ -62,9 +62,13 @@ std::string table(const CheckReport& report) {
   text += fmt::format("{:<32} {:>10} {:>10} {:>10} {:>10}\n", "tensor", "gradient", "parameter",
                       "moment1", "moment2");
   for (const TensorCheck& tensor : report.tensors) {
-    text += fmt::format("{:<32} {:>10.1e} {:>10.1e} {:>10.1e} {:>10.1e}{}\n", tensor.tensor,
+    const std::string amplified =
+        tensor.tolerance > report.tolerance
+            ? fmt::format("  {:.1e} allowed: rounding is amplified", tensor.tolerance)
+            : "";
+    text += fmt::format("{:<32} {:>10.1e} {:>10.1e} {:>10.1e} {:>10.1e}{}{}\n", tensor.tensor,
                         tensor.gradient, tensor.parameter, tensor.moment1, tensor.moment2,
-                        tensor.agrees ? "" : "  disagrees");
+                        tensor.agrees ? "" : "  disagrees", amplified);
   }
   text += fmt::format("{:<32} {:>10.1e} {:>10.1e} {:>10.1e} {:>10.1e}\n", "tolerance",
                       report.tolerance, kUpdateTolerance, kUpdateTolerance, kUpdateTolerance);
@@ -86,6 +90,7 @@ Json json(const CheckReport& report) {
   for (const TensorCheck& tensor : report.tensors) {
     tensors.push_back({{"tensor", tensor.tensor},
                        {"gradient", tensor.gradient},
+                       {"tolerance", tensor.tolerance},
                        {"parameter", tensor.parameter},
                        {"moment1", tensor.moment1},
                        {"moment2", tensor.moment2},

@@ -26,7 +26,7 @@ inline CheckReport expect_equals_reference(const Case& one) {
   EXPECT_LE(report.grad_norm_error, kUpdateTolerance);
   for (const TensorCheck& tensor : report.tensors) {
     EXPECT_TRUE(tensor.agrees) << tensor.tensor << ": errors of gradient " << tensor.gradient
-                               << " (tolerance " << report.tolerance << "), parameter "
+                               << " (tolerance " << tensor.tolerance << "), parameter "
                                << tensor.parameter << ", moments " << tensor.moment1 << " and "
                                << tensor.moment2;
   }

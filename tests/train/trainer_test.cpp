@@ -45,8 +45,7 @@ CheckReport check_changed(Change change) {
   const VerifiedSchedule changed = verified(std::move(schedule));
   Trainer trainer(changed, one.problem, Rig::one_thread());
   trainer.set_parameters(random_parameters(2));
-  return check_step(trainer, random_samples(one.problem, 1, 1), 1e-2,
-                    derived_tolerance(one.problem));
+  return check_step(trainer, random_samples(one.problem, 1, 1), 1e-2);
 }
 
 TEST(Check, SeesWhatAScheduleGetsWrong) {
@@ -59,6 +58,11 @@ TEST(Check, SeesWhatAScheduleGetsWrong) {
       check_changed<AttentionBackward>([](AttentionBackward& op) { op.scale *= 1.001; });
   EXPECT_LE(backward.loss_error, backward.tolerance);
   EXPECT_FALSE(backward.agrees());
+  // What is wrong does not pass for rounding that the network amplifies.
+  for (const TensorCheck& tensor : backward.tensors) {
+    EXPECT_GE(tensor.tolerance, backward.tolerance);
+    EXPECT_LT(tensor.tolerance, 2 * backward.tolerance) << tensor.tensor;
+  }
   EXPECT_FALSE(check_changed<AdamW>([](AdamW& op) { op.beta2 = 0.951; }).agrees());
   EXPECT_FALSE(check_changed<AdamW>([](AdamW& op) { op.weight_decay = 0; }).agrees());
 }

@@ -104,8 +104,7 @@ class Windows : public testing::TestWithParam<Case> {};
 
 TEST_P(Windows, EqualReference) { expect_equals_reference(GetParam()); }
 
-// About every second one has sinks as well. The rounding errors of Gemma are near the tolerance,
-// and no Gemma has sinks.
+// About every second one has sinks as well. No Gemma has them.
 Case draw_with_sinks(std::mt19937& random) {
   Case one = draw(random);
   std::mt19937 aside = random;  // without sinks the cases would be the same

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -114,6 +115,23 @@ std::uint64_t next_random(std::uint64_t& state) {
   return z ^ (z >> 31);
 }
 
+// The relative error of a sum in f32: sqrt(K) units of its K terms, of which there may be so many.
+double rounding_of_sum(const Problem& problem) {
+  const ModelSpec& model = problem.model;
+  const auto terms =
+      static_cast<double>(problem.seq_len + model.hidden + model.feed_forward + model.vocabulary);
+  return 0x1p-24 * std::sqrt(terms);
+}
+
+// Each parameter, larger or smaller by this much of it.
+Parameters perturbed(Parameters parameters, double relatively) {
+  std::uint64_t state = 1;
+  for (auto& [name, values] : parameters.tensors) {
+    for (double& value : values) value *= 1 + (next_random(state) % 2 == 0 ? -1 : 1) * relatively;
+  }
+  return parameters;
+}
+
 // Keeps the larger error of each kind. The losses stay those of `report`.
 void add_errors(CheckReport& report, const CheckReport& next) {
   const auto keep = [](double& largest, double error) { largest = std::max(largest, error); };
@@ -124,6 +142,7 @@ void add_errors(CheckReport& report, const CheckReport& next) {
     TensorCheck& tensor = report.tensors[i];
     const TensorCheck& other = next.tensors[i];
     keep(tensor.gradient, other.gradient);
+    keep(tensor.tolerance, other.tolerance);
     keep(tensor.parameter, other.parameter);
     keep(tensor.moment1, other.moment1);
     keep(tensor.moment2, other.moment2);
@@ -195,6 +214,7 @@ StorageCheck check_storage(const VerifiedSchedule& written, const VerifiedSchedu
                            const Problem& problem, const Course& course,
                            const CheckOptions& options) {
   const Schedule& schedule = written.schedule();
+  constexpr double kNone = std::numeric_limits<double>::infinity();  // tolerance
   const bool on_cpus = !options.ranks.make_backend;
   WriteLog found(schedule), expected(schedule);
   StorageCheck report;
@@ -206,7 +226,7 @@ StorageCheck check_storage(const VerifiedSchedule& written, const VerifiedSchedu
     if (on_cpus) {
       course.taken(trainer);
     } else {
-      known = largest_error(course.compared(trainer, 0));
+      known = largest_error(course.compared(trainer, kNone));
     }
   }
   RankOptions ranks = options.ranks;
@@ -220,7 +240,7 @@ StorageCheck check_storage(const VerifiedSchedule& written, const VerifiedSchedu
                                                                schedule.train, schedule.evaluate})
                                   .value_or("");
   } else {
-    report.error = largest_error(course.compared(trainer, 0));
+    report.error = largest_error(course.compared(trainer, kNone));
     report.tolerance = 2 * known;
   }
   return report;
@@ -235,10 +255,7 @@ bool CheckReport::agrees() const {
 }
 
 double derived_tolerance(const Problem& problem) {
-  const ModelSpec& model = problem.model;
-  const auto terms =
-      static_cast<double>(problem.seq_len + model.hidden + model.feed_forward + model.vocabulary);
-  return 16 * static_cast<double>(model.layers) * 0x1p-24 * std::sqrt(terms);
+  return 16 * static_cast<double>(problem.model.layers) * rounding_of_sum(problem);
 }
 
 CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, double learning_rate,
@@ -246,8 +263,9 @@ CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, dou
   const ModelSpec& model = trainer.problem().model;
   const std::vector<reference::Sample> sequences = for_reference(samples);
   const double scale = scale_of(samples);
+  const Parameters parameters = read_all(trainer, "parameter");
   const reference::Step expected =
-      reference::loss_and_gradients(model, read_all(trainer, "parameter"), sequences, scale);
+      reference::loss_and_gradients(model, parameters, sequences, scale);
   Parameters masters = read_all(trainer, "weight");
   reference::Moments moments{read_all(trainer, "moment1"), read_all(trainer, "moment2")};
 
@@ -261,7 +279,7 @@ CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, dou
   report.reference_loss = expected.loss;
   report.loss_error = relative(std::abs(found.loss - expected.loss), std::abs(expected.loss));
   report.grad_norm_error = relative(std::abs(found.grad_norm - norm), norm);
-  report.tolerance = tolerance;
+  report.tolerance = tolerance > 0 ? tolerance : derived_tolerance(trainer.problem());
   const double after = reference::loss(model, read_all(trainer, "parameter"), sequences, scale);
   trainer.poison();
   report.evaluate_error = relative(std::abs(trainer.evaluate(samples) - after), std::abs(after));
@@ -274,15 +292,28 @@ CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, dou
     return relative(largest_difference(Matrix(values.begin(), values.end()), wanted),
                     largest_element(wanted));
   };
+  const auto gradient_error = [&](const Parameters& all, const std::string& name) {
+    return relative(largest_difference(all.tensors.at(name), expected.gradients.tensors.at(name)),
+                    std::max(floor, size_of_sum(expected.gradients, name)));
+  };
+  std::optional<Parameters> amplified;  // gradients
   for (const auto& [name, wanted] : expected.gradients.tensors) {
     TensorCheck tensor;
     tensor.tensor = name;
-    tensor.gradient = relative(largest_difference(gradients.tensors.at(name), wanted),
-                               std::max(floor, size_of_sum(expected.gradients, name)));
+    tensor.gradient = gradient_error(gradients, name);
+    tensor.tolerance = report.tolerance;
+    if (tensor.gradient > report.tolerance && tolerance == 0) {
+      if (!amplified) {
+        // The roundings of a layer have either sign, so that sixteen amount to four.
+        const Parameters near = perturbed(parameters, 4 * rounding_of_sum(trainer.problem()));
+        amplified = reference::loss_and_gradients(model, near, sequences, scale).gradients;
+      }
+      tensor.tolerance = std::max(report.tolerance, gradient_error(*amplified, name));
+    }
     tensor.parameter = error(name, "weight", masters);
     tensor.moment1 = error(name, "moment1", moments.m);
     tensor.moment2 = error(name, "moment2", moments.v);
-    tensor.agrees = tensor.gradient <= tolerance && tensor.parameter <= kUpdateTolerance &&
+    tensor.agrees = tensor.gradient <= tensor.tolerance && tensor.parameter <= kUpdateTolerance &&
                     tensor.moment1 <= kUpdateTolerance && tensor.moment2 <= kUpdateTolerance &&
                     storage_follows(trainer, name);
     report.tensors.push_back(std::move(tensor));
@@ -331,11 +362,10 @@ CheckReport check_schedule(const VerifiedSchedule& schedule, const Problem& prob
                           : CheckSamples{random_samples(problem, count, options.seed),
                                          random_samples(problem, count, options.seed + 1)},
                       random_parameters(options.seed), options.learning_rate};
-  const double tolerance = options.tolerance > 0 ? options.tolerance : derived_tolerance(problem);
   const auto compared = [&](const VerifiedSchedule& exact, const RankOptions& ranks) {
     Trainer trainer(exact, problem, ranks);
     trainer.set_parameters(course.parameters);
-    return course.compared(trainer, tolerance);
+    return course.compared(trainer, options.tolerance);
   };
   if (!stores_bf16(schedule.schedule())) return compared(schedule, options.ranks);
   const VerifiedSchedule twin = verified(widened(schedule.schedule()));

@@ -72,10 +72,11 @@ class Sharing {
   };
   using Sources = std::map<BufferIndex, std::set<Source>>;
   // The groups of collectives, the first one first, through which a buffer came to hold what it
-  // does, and what the first of them was filled from.
+  // does, what the first of them was filled from, and the copies before it.
   struct Way {
     std::vector<const Group*> groups;
     BufferIndex from;
+    std::vector<BufferIndex> copied{};
   };
 
   template <class Visit>
@@ -269,22 +270,30 @@ class Sharing {
   }
 
   // All ways in which a buffer is filled; itself alone if no collective fills it. A way that passes
-  // buffers of which only parts are moved, or that does not end, has no groups.
+  // buffers of which only parts are moved, or that does not end, has no groups. Copies that lead
+  // back to their buffer end where they began: a rank goes on with terms that it has put aside.
   [[nodiscard]] std::vector<Way> ways_to(BufferIndex buffer, const Sources& sources) {
     std::vector<Way> ways{{{}, buffer}}, found;
     for (std::size_t i = 0; i < ways.size() && work_ <= kMostWork; ++i) {
-      const auto from = sources.find(ways[i].from);
-      ++work_;
+      const Way way = ways[i];
+      const auto from = sources.find(way.from);
+      work_ += kWorkOfWay;
       if (from == sources.end()) {
-        found.push_back(ways[i]);
-      } else if (ways[i].groups.size() == kMostSteps || parts_.contains(ways[i].from)) {
+        found.push_back(way);
+      } else if (way.groups.size() + way.copied.size() == kMostSteps || parts_.contains(way.from)) {
         found.push_back({{}, buffer});
       } else {
         for (const Source& source : from->second) {
-          Way longer{{}, source.buffer};
-          if (source.group != nullptr) longer.groups.push_back(source.group);
-          longer.groups.insert(longer.groups.end(), ways[i].groups.begin(), ways[i].groups.end());
-          ways.push_back(std::move(longer));
+          Way longer{way.groups, source.buffer};
+          if (source.group != nullptr) {
+            longer.groups.insert(longer.groups.begin(), source.group);
+          } else {
+            longer.copied = way.copied;
+            longer.copied.push_back(way.from);
+          }
+          const bool back =
+              std::count(longer.copied.begin(), longer.copied.end(), source.buffer) > 0;
+          (back ? found : ways).push_back(std::move(longer));
         }
       }
     }
@@ -378,6 +387,7 @@ class Sharing {
   void fail(const std::string& message) { findings_.add("S705", place_of(*block_, *op_), message); }
 
   static constexpr std::size_t kMostSteps = 4;
+  static constexpr std::int64_t kWorkOfWay = 256;
   static constexpr std::int64_t kMostWork = std::int64_t{1} << 29;  // some seconds
 
   const Schedule& schedule_;

@@ -209,8 +209,14 @@ void States::declare_scalars(Builder& builder) {
     balance_ = scalars("balance", 1, Role::temporary);
     if (several()) balance_total_ = scalars("balance_total", 1, Role::temporary);
     balance_output_ = scalars("balance_output", 1, Role::output);
-    if (geometry(problem_, strategy_).sequence_parallel > 1) {
+    const std::int64_t ranks = geometry(problem_, strategy_).sequence_parallel;
+    if (ranks > 1) {
       loads_total_ = scalars("expert_loads_total", problem_.model.experts, Role::temporary);
+      // Forward sums nothing else, so that it need not keep room for the sums of gradients.
+      const Bytes block{4 * div_ceil(problem_.model.experts, ranks)};
+      loads_workspace_ =
+          scalars("loads_workspace", div_exact(sum_workspace_bytes(ranks, block).value, 4),
+                  Role::temporary);
     }
   }
   if (!several()) return;

@@ -242,8 +242,9 @@ class States {
   BufferIndex norm_ = -1, norm_total_ = -1, norm_output_ = -1;
   BufferIndex node_total_ = -1;  // of a node's ranks, before the sum over nodes
   BufferIndex loads_ = -1, chances_ = -1, loads_total_ = -1;
+  BufferIndex loads_workspace_ = -1;
   BufferIndex balance_ = -1, balance_total_ = -1, balance_output_ = -1;
-  // Only with several ranks. All sums run on one lane and share it.
+  // Only with several ranks. All sums but that of loads run on one lane and share it.
   BufferIndex sum_workspace_ = -1;
   std::array<BufferId, 3> stages_{};  // of master, moment1 and moment2 on their way to an update
 };

@@ -96,10 +96,11 @@ void States::emit_clear_loads(Builder& builder) const {
 
 void States::emit_balance(Builder& builder) const {
   if (loads_total_ >= 0) {
-    builder.emit(
-        "reduce_loads", LaneKind::comm,
-        AllReduce{
-            "sequence", {loads().operand}, {{sequence_loads(), false}}, next_workspace(builder)});
+    builder.emit("reduce_loads", LaneKind::comm,
+                 AllReduce{"sequence",
+                           {loads().operand},
+                           {{sequence_loads(), false}},
+                           builder.next(loads_workspace_)});
   }
   BalanceLoss term;
   term.loads = sequence_loads();

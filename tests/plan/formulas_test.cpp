@@ -254,7 +254,8 @@ void add_states(Table& table, Letters x, const TensorSpec& tensor, std::int64_t 
   const std::int64_t stage = several ? strategy.zero : 3;
   table["param." + tensor.name] = stage == 3 ? x.e * count / x.R : x.e * count;
   const bool rounds = layers > 1 && strategy.gradients != Storage::f32;
-  table["grad." + tensor.name] = (rounds ? 2 : 4) * count / x.R;
+  const bool collects = stage <= 1;  // whole gradients of the step
+  table["grad." + tensor.name] = (rounds && !collects ? 2 : 4) * count / x.R;
   const std::int64_t held = stage == 0 ? elements : piece;
   const std::int64_t tile = strategy.copies.optimizer_tile;
   const std::int64_t pieces = (held + tile - 1) / tile;
@@ -268,7 +269,8 @@ void add_states(Table& table, Letters x, const TensorSpec& tensor, std::int64_t 
   const bool gradients = layers > 1 && strategy.offloads(StateClass::gradients);
   if (parameters) table["fetched." + tensor.name] = 2 * x.e * piece;
   if (parameters) table["updated." + tensor.name] = 2 * x.e * piece;
-  if (gradients || rounds) {
+  if (rounds && collects) table["collected." + tensor.name] = 2 * count;
+  if (!collects && (gradients || rounds)) {
     table["complete_gradient." + tensor.name] = 2 * 4 * piece;
     if (several) table["summed." + tensor.name] = 2 * 4 * piece;
     table["gradient_sum." + tensor.name] = 2 * 4 * elements;
@@ -282,7 +284,7 @@ void add_states(Table& table, Letters x, const TensorSpec& tensor, std::int64_t 
   const std::int64_t slots = layers > 1 ? 2 : 1;
   if (stage == 3) table["gathered." + tensor.name] = slots * x.e * elements;
   if (apart) table["updated." + tensor.name] = slots * x.e * piece;
-  table["gradient_sum." + tensor.name] = 4 * (stage <= 1 ? count : slots * elements);
+  table["gradient_sum." + tensor.name] = 4 * (collects && !rounds ? count : slots * elements);
 }
 
 // What is dense beside experts.
@@ -337,7 +339,7 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys
   const auto homes = ranks == 1 ? 3 : std::clamp<std::int64_t>(strategy.zero, 1, 3);
   if (corner % 4 == 3) strategy.keep = kStateHomes[static_cast<std::size_t>(1 + corner % homes)];
   strategy.gradients = corner % 3 == 0 ? Storage::bf16 : Storage::f32;
-  if (strategy.storage == Storage::f32 || (ranks > 1 && strategy.zero < 2)) {
+  if (strategy.storage == Storage::f32 || (ranks > 1 && strategy.zero == 0)) {
     strategy.gradients = Storage::f32;
   }
   strategy.copies.optimizer_tile = 1024;

@@ -266,6 +266,21 @@ TEST_F(LoweredOrigins, StreamedSumsOverTheWrongNodesAreFound) {
   }
 }
 
+// Whole gradients that wait in bf16 for the next micro-batch, and for the sum over the ranks.
+TEST_F(LoweredOrigins, SumsOfWhatWasPutAsideAreKnown) {
+  Strategy strategy = test::tiny_strategy(20);
+  strategy.storage = strategy.gradients = Storage::bf16;
+  strategy.zero = 1;
+  strategy.micro_batches = 2;
+  Problem problem = test::tiny_problem(test::tiny_llama(), 4, 60);
+  problem.cluster.nodes = problem.cluster.devices_per_node = 2;
+  strategy.zero_groups = ZeroGroups::hierarchical;
+  Schedule schedule = lower(problem, strategy).schedule.schedule();
+  EXPECT_EQ(codes(schedule), Codes{});
+  body<ReduceScatter>(schedule, "grad_norm_layer", "reduce_gradients_node.nodes").group = "node";
+  EXPECT_EQ(codes(schedule), Codes{"S705"});
+}
+
 // Updated pieces come from the ranks of the node, which have other blocks.
 TEST_F(LoweredOrigins, BlocksOfOtherRanksAreFound) {
   Schedule schedule = nodes();

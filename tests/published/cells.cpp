@@ -128,9 +128,9 @@ Problem question(const Cell& cell) {
 Strategy strategy_of(const Cell& cell, const Problem& problem) {
   Strategy strategy = cell.method->published(problem, 1);
   strategy.zero = cell.zero;
-  // DeepSpeed's gradients have the format of the parameters. At stage 1 no schedule has them so. At
-  // stage 3 its users may choose, and the sources do not say.
-  if (cell.zero == 2) strategy.gradients = Storage::bf16;
+  // DeepSpeed's gradients have the format of the parameters. At stage 3 its users may choose, and
+  // the sources do not say.
+  if (cell.zero == 1 || cell.zero == 2) strategy.gradients = Storage::bf16;
   if (cell.plain) {
     strategy.layer_classes.front().recompute = Recompute::keep_all;
     strategy.layer_classes.front().keep.fill(1);

@@ -182,7 +182,9 @@ TEST(MicroBatches, AddToSumsWhereverTheseAre) {
         EXPECT_EQ(here.trainer.step(samples, 1e-2).loss, there.trainer.step(samples, 1e-2).loss);
       }
       EXPECT_EQ(all_of(here.trainer, "parameter"), all_of(there.trainer, "parameter")) << one.name;
-      for (Case* rounded : {&one, &hosted}) {
+      Case whole = one;
+      whole.strategy.zero = 1;
+      for (Case* rounded : {&one, &hosted, &whole}) {
         rounded->strategy.storage = Storage::bf16;
         rounded->strategy.gradients = Storage::bf16;
         ASSERT_EQ(format_diagnostics(check(rounded->problem, rounded->strategy)), "");

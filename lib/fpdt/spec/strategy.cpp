@@ -151,8 +151,8 @@ void check_served(Findings& wrong, const Problem& problem, const Strategy& strat
        "host with zero_groups: hybrid", "device, or zero_groups: hierarchical");
   const bool rounded = strategy.gradients != Storage::f32;
   only("gradients", !rounded || strategy.storage != Storage::f32, "bf16 with storage: f32", "f32");
-  only("gradients", !rounded || !several || strategy.zero >= 2,
-       fmt::format("bf16 with zero: {}", strategy.zero), "f32, or zero: 2");
+  only("gradients", !rounded || !several || strategy.zero >= 1,
+       fmt::format("bf16 with zero: {}", strategy.zero), "f32, or zero: 1");
 }
 
 void check_layer_classes(Findings& wrong, const Problem& problem, const Strategy& strategy) {

@@ -78,7 +78,8 @@ void States::add(Builder& builder, const SharedTensor& shared, Run* run) {
   tensor.param =
       state(builder, "param", tensor, Category::weights, storage,
             sharding.parameters(tensor.elements), tensor.count, home(StateClass::parameters));
-  const bool rounds = layered && strategy_.gradients != Storage::f32;
+  const bool rounds =
+      layered && strategy_.gradients != Storage::f32 && !sharding.collects_gradients();
   tensor.grad = state(builder, "grad", tensor, Category::gradients, rounds ? storage : Dtype::f32,
                       piece, tensor.count, home(StateClass::gradients));
   const Tensor* const same = same_slots(run, tensor);
@@ -138,9 +139,8 @@ void States::declare_wholes(Builder& builder, Tensor& tensor, std::int64_t slots
                                 storage_type(strategy_), whole, slots);
   }
   if (sharding.several() || tensor.moves_gradients()) {
-    tensor.gradient_sum =
-        temporary(builder, "gradient_sum." + label, Category::gradients, Dtype::f32, whole,
-                  sharding.collects_gradients() ? tensor.count : slots);
+    tensor.gradient_sum = temporary(builder, "gradient_sum." + label, Category::gradients,
+                                    Dtype::f32, whole, tensor.sums_whole() ? tensor.count : slots);
   }
 }
 
@@ -154,6 +154,12 @@ void States::declare_streams(Builder& builder, Tensor& tensor) const {
   }
   if (!strategy_.moves_gradients()) return;
   tensor.sums = strategy_.micro_batches;
+  if (sharding.collects_gradients()) {
+    tensor.kept = temporary(builder, "collected." + tensor.label, Category::gradients,
+                            storage_type(strategy_), sharding.whole(tensor.elements), tensor.count);
+    return;
+  }
+  tensor.kept = tensor.grad;
   const auto slots = [&](const char* name, Dtype dtype) {
     return temporary(builder, fmt::format("{}.{}", name, tensor.label), Category::gradients, dtype,
                      piece, 2);
@@ -325,8 +331,7 @@ Operand States::weight_rows(std::string_view name, const Version& use, std::int6
 // Gradients that last begin a new value each step, one version after the last step's.
 Target States::gradient(std::string_view name, const Version& sum) const {
   const Tensor& tensor = find(name);
-  const Sharding& sharding = tensor.sharding;
-  if (sharding.collects_gradients()) return {{tensor.gradient_sum, tensor.now(), 0, -1}, true};
+  if (tensor.sums_whole()) return {{tensor.gradient_sum, tensor.now(), 0, -1}, true};
   if (tensor.gradient_sum >= 0) return {{tensor.gradient_sum, sum, 0, -1}, true};
   return {{tensor.grad, tensor.next(), 0, -1}, true};
 }

@@ -46,12 +46,19 @@ class States {
     // `rounded`, `fetched_rounded`: bf16, on the way to the host and back.
     BufferIndex fetched = -1, summed = -1, complete_gradient = -1;
     BufferIndex rounded = -1, fetched_rounded = -1;
+    // Where gradients that are summed in slots are kept, else -1: `grad`, or, where whole ones
+    // collect on each rank, a buffer of their own.
+    BufferIndex kept = -1;
     // A slice of experts, which blocks of layers gather and sum themselves.
     [[nodiscard]] bool is_slice() const { return !ring.empty(); }
     // The home of a layer's parameters is the host.
     [[nodiscard]] bool streams_parameters() const { return fetched >= 0; }
     // Gradients of a layer are summed in slots, and then copied to where they are kept.
-    [[nodiscard]] bool moves_gradients() const { return complete_gradient >= 0; }
+    [[nodiscard]] bool moves_gradients() const { return kept >= 0; }
+    // Whole gradients of the step collect where they are summed.
+    [[nodiscard]] bool sums_whole() const {
+      return sharding.collects_gradients() && !moves_gradients();
+    }
 
     // The versions of one slot for each layer: of this step, and of the next.
     [[nodiscard]] Version now() const { return slot(0, 1); }

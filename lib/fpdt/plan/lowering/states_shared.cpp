@@ -152,7 +152,7 @@ void States::emit_fill(Builder& builder, const std::vector<std::string>& names,
     builder.emit(op, LaneKind::compute, Fill{{{buffer, sum, 0, -1}, false}, 0});
   };
   for (const Tensor* tensor : all(names)) {
-    if (tensor->gradient_sum < 0 || tensor->sharding.collects_gradients()) continue;
+    if (tensor->gradient_sum < 0 || tensor->sums_whole()) continue;
     if (!tensor->is_slice()) fill("zero_" + tensor->name, tensor->gradient_sum);
     if (tensor->summed >= 0) fill("zero_summed_" + tensor->name, tensor->summed);
   }
@@ -177,7 +177,7 @@ void States::emit_reduce(Builder& builder, const std::vector<std::string>& names
   emit_sum(builder, all_but_slices(names), sum_version, sum_version, op);
   for (const Tensor* one : all(names)) {
     if (one->moves_gradients()) emit_keep(builder, *one, piece_of(*one, sum_version));
-    if (!sum_version.relative || one->sharding.collects_gradients()) continue;
+    if (!sum_version.relative || one->sums_whole()) continue;
     for (const BufferIndex sums : {one->is_slice() ? -1 : one->gradient_sum, one->summed}) {
       if (sums >= 0) builder.advance(sums, 1);
     }
@@ -239,7 +239,7 @@ void States::reduce_slice_gradient(Builder& builder, std::string_view name, cons
 
 // Rounds a sum, or moves it to the host, or both.
 void States::emit_keep(Builder& builder, const Tensor& tensor, const Operand& sum) const {
-  const Operand home{tensor.grad, tensor.sum_after(), 0, -1};
+  const Operand home{tensor.kept, tensor.sum_after(), 0, -1};
   const bool spills = strategy_.offloads(StateClass::gradients);
   Operand last = sum;
   if (strategy_.gradients != Storage::f32) {
@@ -250,7 +250,7 @@ void States::emit_keep(Builder& builder, const Tensor& tensor, const Operand& su
 }
 
 Operand States::complete_gradient(Builder& builder, const Tensor& tensor) const {
-  if (!tensor.moves_gradients()) return {tensor.grad, tensor.next(), 0, -1};
+  if (tensor.complete_gradient < 0) return {tensor.grad, tensor.next(), 0, -1};
   const Operand whole = builder.next(tensor.complete_gradient);
   bring(builder, tensor, tensor.sum_of_all(), whole);
   return whole;
@@ -259,7 +259,7 @@ Operand States::complete_gradient(Builder& builder, const Tensor& tensor) const 
 // Fetches a sum from where it is kept, or widens it, or both.
 void States::bring(Builder& builder, const Tensor& tensor, const Version& sum,
                    const Operand& to) const {
-  Operand from{tensor.grad, sum, 0, -1};
+  Operand from{tensor.kept, sum, 0, -1};
   const bool rounded = strategy_.gradients != Storage::f32;
   if (strategy_.offloads(StateClass::gradients)) {
     const Operand here = rounded ? builder.next(tensor.fetched_rounded) : to;

@@ -54,9 +54,8 @@ void States::emit_begin(Builder& builder) {
     builder.emit("zero_loss", LaneKind::compute, Fill{{{loss_, Version::at(0), 0, -1}, false}, 0});
   };
   const auto zero = [&](const Tensor& tensor) {
-    const Operand gradient = tensor.sharding.collects_gradients()
-                                 ? Operand{tensor.gradient_sum, tensor.now(), 0, -1}
-                                 : Operand{tensor.grad, tensor.next(), 0, -1};
+    const Operand gradient = tensor.sums_whole() ? Operand{tensor.gradient_sum, tensor.now(), 0, -1}
+                                                 : Operand{tensor.grad, tensor.next(), 0, -1};
     builder.emit("zero_grad_" + tensor.name, LaneKind::compute, Fill{{gradient, false}, 0});
   };
   builder.begin_block("begin");
@@ -87,8 +86,11 @@ void States::emit_norm(Builder& builder) {
   const auto square = [&](const std::vector<Tensor>& tensors) {
     sum(
         builder, "reduce_gradients", pointers(tensors), std::mem_fn(&Sharding::collects_gradients),
-        [](const Tensor& one) {
-          return Operand{one.gradient_sum, one.now(), 0, -1};
+        [&](const Tensor& one) {
+          if (one.sums_whole()) return Operand{one.gradient_sum, one.now(), 0, -1};
+          const Operand whole = builder.next(one.gradient_sum);
+          bring(builder, one, one.sum_of_all(), whole);
+          return whole;
         },
         [](const Tensor& one) {
           return Operand{one.grad, one.next(), 0, -1};

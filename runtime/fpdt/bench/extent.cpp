@@ -80,11 +80,11 @@ BenchExtent gpu_extent(BenchLength length) {
   }
   if (length != BenchLength::quick) return all;
   all.working_set = Bytes{kMebi};
-  all.product_sizes = {64, 128};
+  all.product_sizes = {128, 256};
   all.product_most = 512;
   all.heads = 2;
   all.kv_heads = 1;
-  all.tile_rows = {128};
+  all.tile_rows = {128, 256};
   all.fit_rows = 128;
   all.others_rows = {128};
   all.rows = all.width = 128;
@@ -92,7 +92,6 @@ BenchExtent gpu_extent(BenchLength length) {
   all.collective_sizes = {kMebi / 4};
   all.copy_bytes = all.collective_bytes = kMebi / 4;
   all.company = all.least_behind = 128;
-  all.least_ops = 2;
   all.pace = all.long_pace = {1e-3, 2};
   return all;
 }

@@ -29,6 +29,16 @@ std::int64_t longest_from(std::int64_t low, std::int64_t most, std::int64_t unit
   return low;
 }
 
+// The roundest length from `least` to `most`: 6M tokens divide better than 6042K. 0 if there is no
+// multiple of `unit`.
+std::int64_t roundest(std::int64_t least, std::int64_t most, std::int64_t unit) {
+  std::int64_t step = unit;
+  while (2 * step <= most) step *= 2;
+  while (step > unit && most / step * step < least) step /= 2;
+  const std::int64_t length = most / step * step;
+  return length < least ? 0 : length;
+}
+
 std::int64_t most_tokens(const ModelSpec& model) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   return model.learned_positions > 0 ? std::min(model.learned_positions, kMost) : kMost;
@@ -86,7 +96,7 @@ std::int64_t longest_within(const Problem& problem, const Pins& pins, double sha
     if (progress) progress(now);
     return within;
   };
-  // Without levers, which gain about as much on both sides.
+  // First without levers, which gain about as much on both sides.
   SearchEffort whole;
   whole.front = false;
   SearchEffort quick = whole;
@@ -98,12 +108,22 @@ std::int64_t longest_within(const Problem& problem, const Pins& pins, double sha
     low = low / 2 / unit * unit;
   }
   while (high - low > std::max(unit, low / 64)) {
-    const std::int64_t middle = low + (high - low) / 2 / unit * unit;
-    if (middle == low) break;
+    const std::int64_t quarter = (high - low) / 4;
+    const std::int64_t middle = roundest(low + quarter + 1, high - quarter, unit);
+    if (middle == 0) break;
     (holds(middle, quick) ? low : high) = middle;
   }
-  while (low > 0 && !holds(low, whole)) low = low - low / 64 / unit * unit - unit;
-  return std::max<std::int64_t>(low, 0);
+  if (low == 0) return 0;
+  if (holds(low, whole)) {
+    const auto longer = [&] { return roundest(low + low / 128, low + low / 64, unit); };
+    for (std::int64_t next = longer(); next > low && holds(next, whole); next = longer())
+      low = next;
+    return low;
+  }
+  do {
+    low = roundest(low - low / 64 - unit, low - unit, unit);
+  } while (low > 0 && !holds(low, whole));
+  return low;
 }
 
 bool possible_length(const ModelSpec& model, std::int64_t tokens) {

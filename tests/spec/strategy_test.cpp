@@ -235,10 +235,10 @@ INSTANTIATE_TEST_SUITE_P(
                 s.gradients = Storage::bf16;
                 s.storage = Storage::f32;
               }},
-        Wrong{"rounded_gradients_of_stage_1", "P109",
+        Wrong{"rounded_gradients_of_stage_0", "P109",
               [](Problem&, Strategy& s) {
                 s.gradients = Storage::bf16;
-                s.zero = 1;
+                s.zero = 0;
               }},
         Wrong{"half_of_the_states", "P109", [](Problem&, Strategy& s) { s.keep[2] = 0.5; }},
         Wrong{"segments_of_more_layers", "P107",

@@ -116,8 +116,9 @@ std::int64_t longest_within(const Problem& problem, const Pins& pins, double sha
   if (low == 0) return 0;
   if (holds(low, whole)) {
     const auto longer = [&] { return roundest(low + low / 128, low + low / 64, unit); };
-    for (std::int64_t next = longer(); next > low && holds(next, whole); next = longer())
+    for (std::int64_t next = longer(); next > low && holds(next, whole); next = longer()) {
       low = next;
+    }
     return low;
   }
   do {

@@ -10,6 +10,7 @@
 // their count, plus one unit of the type.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -79,10 +80,8 @@ class KernelCase {
     return values;
   }
   Operand put(Dtype dtype, const std::vector<double>& values) {
-    Memory memory{dtype, static_cast<std::int64_t>(values.size()), {}};
-    memory.bytes.resize(static_cast<std::size_t>(2 * kGuard + memory.bytes_inside()), kGuardByte);
+    Memory& memory = memories_.emplace_back(dtype, static_cast<std::int64_t>(values.size()));
     for (std::size_t i = 0; i < values.size(); ++i) memory.set(i, values[i]);
-    memories_.push_back(memory);
     return {.buffer = static_cast<BufferIndex>(memories_.size()) - 1, .version = {}};
   }
   Operand put_random(Dtype dtype, std::int64_t count) { return put(dtype, random(count)); }
@@ -110,7 +109,7 @@ class KernelCase {
       check_bounds(body, before);
       if (variant == 0) first = memories_;
       for (std::size_t i = 0; i < memories_.size(); ++i) {
-        EXPECT_TRUE(memories_[i].bytes == first[i].bytes)
+        EXPECT_TRUE(memories_[i] == first[i])
             << body_name(body) << ": operand " << i << " is not the same in variant " << variant;
       }
     }
@@ -123,28 +122,57 @@ class KernelCase {
   }
 
  private:
-  static constexpr std::int64_t kGuard = 256;
-  static constexpr unsigned char kGuardByte = 0xA5;
+  // Guard bytes lie before the elements and right behind them.
+  static constexpr std::size_t kGuard = 256;
+  struct alignas(kGuard) Line {
+    std::array<unsigned char, kGuard> bytes;
+  };
+  static constexpr Line kGuardLine = [] {
+    Line line{};
+    line.bytes.fill(0xA5);
+    return line;
+  }();
 
+  // Copied and compared as a whole, which takes little time under sanitizers as well.
   struct Memory {
     Dtype dtype;
     std::int64_t elements;
-    std::vector<unsigned char, Aligned<unsigned char>> bytes;
+    std::vector<Line> lines;
 
-    [[nodiscard]] std::int64_t bytes_inside() const { return elements * dtype_bytes(dtype); }
+    Memory(Dtype type, std::int64_t count)
+        : dtype(type), elements(count), lines(2 + bytes_inside() / kGuard + 1, kGuardLine) {}
+
+    [[nodiscard]] std::size_t bytes_inside() const {
+      return static_cast<std::size_t>(elements * dtype_bytes(dtype));
+    }
+    [[nodiscard]] unsigned char* data() {
+      return reinterpret_cast<unsigned char*>(lines.data()) + kGuard;
+    }
+    [[nodiscard]] const unsigned char* data() const {
+      return reinterpret_cast<const unsigned char*>(lines.data()) + kGuard;
+    }
     [[nodiscard]] std::size_t at(std::size_t i) const {
-      return static_cast<std::size_t>(kGuard) + i * static_cast<std::size_t>(dtype_bytes(dtype));
+      return i * static_cast<std::size_t>(dtype_bytes(dtype));
+    }
+    bool operator==(const Memory& other) const {
+      return std::memcmp(data(), other.data(), bytes_inside()) == 0;
+    }
+    [[nodiscard]] bool guarded_before() const {
+      return std::memcmp(lines.data(), &kGuardLine, kGuard) == 0;
+    }
+    [[nodiscard]] bool guarded_after() const {
+      return std::memcmp(data() + bytes_inside(), &kGuardLine, kGuard) == 0;
     }
     void set(std::size_t i, double value) {
       if (dtype == Dtype::i32) {
         const auto integer = std::isnan(value) ? -1 : static_cast<std::int32_t>(value);
-        std::memcpy(&bytes[at(i)], &integer, sizeof(integer));
+        std::memcpy(data() + at(i), &integer, sizeof(integer));
       } else if (dtype == Dtype::f32) {
         const auto single = static_cast<float>(value);
-        std::memcpy(&bytes[at(i)], &single, sizeof(single));
+        std::memcpy(data() + at(i), &single, sizeof(single));
       } else {
         const std::uint16_t half = to_bf16(static_cast<float>(value));
-        std::memcpy(&bytes[at(i)], &half, sizeof(half));
+        std::memcpy(data() + at(i), &half, sizeof(half));
       }
     }
     [[nodiscard]] double get(std::size_t i) const {
@@ -152,14 +180,14 @@ class KernelCase {
       float single = 0;
       std::uint16_t half = 0;
       if (dtype == Dtype::i32) {
-        std::memcpy(&integer, &bytes[at(i)], sizeof(integer));
+        std::memcpy(&integer, data() + at(i), sizeof(integer));
         return integer;
       }
       if (dtype == Dtype::f32) {
-        std::memcpy(&single, &bytes[at(i)], sizeof(single));
+        std::memcpy(&single, data() + at(i), sizeof(single));
         return static_cast<double>(single);
       }
-      std::memcpy(&half, &bytes[at(i)], sizeof(half));
+      std::memcpy(&half, data() + at(i), sizeof(half));
       return static_cast<double>(from_bf16(half));
     }
     [[nodiscard]] std::vector<double> values() const {
@@ -177,8 +205,8 @@ class KernelCase {
     std::vector<View> views;
     for (const Use& use : operands(body)) {
       Memory& used = memories_[static_cast<std::size_t>(use.operand.buffer)];
-      views.push_back({reinterpret_cast<std::byte*>(used.bytes.data() + kGuard), used.elements,
-                       used.dtype, use.access});
+      views.push_back(
+          {reinterpret_cast<std::byte*>(used.data()), used.elements, used.dtype, use.access});
     }
     run_kernel(body, views, rank, variant);
   }
@@ -189,14 +217,10 @@ class KernelCase {
       if (use.access != Access::read) written[static_cast<std::size_t>(use.operand.buffer)] = true;
     }
     for (std::size_t i = 0; i < memories_.size(); ++i) {
-      const auto& bytes = memories_[i].bytes;
-      for (std::size_t j = 0; j < static_cast<std::size_t>(kGuard); ++j) {
-        ASSERT_EQ(bytes[j], kGuardByte) << body_name(body) << ": before operand " << i;
-        ASSERT_EQ(bytes[bytes.size() - 1 - j], kGuardByte)
-            << body_name(body) << ": after operand " << i;
-      }
+      ASSERT_TRUE(memories_[i].guarded_before()) << body_name(body) << ": before operand " << i;
+      ASSERT_TRUE(memories_[i].guarded_after()) << body_name(body) << ": after operand " << i;
       if (!written[i]) {
-        EXPECT_TRUE(bytes == before[i].bytes)
+        EXPECT_TRUE(memories_[i] == before[i])
             << body_name(body) << ": operand " << i << " was only read";
       }
     }

@@ -140,7 +140,7 @@ std::vector<GroupedShape> grouped_shapes(Dtype a, Dtype b, Dtype out) {
           {{19, 5, 2}, 150, 70, Spread::even, a, b, out},
           {{9, 3, 3}, 9, 37, Spread::even, a, b, out},
           {{150, 4, 1}, 40, 72, Spread::together, a, b, out},
-          {{70, 3, 2}, 136, 200, Spread::even, a, b, out}};
+          {{22, 3, 2}, 136, 200, Spread::even, a, b, out}};
 }
 
 void check_grouped(Dtype a, Dtype b, Dtype out) {
@@ -158,10 +158,9 @@ void check_grouped(Dtype a, Dtype b, Dtype out) {
 
 TEST(GroupedKernels, SlicesAreTheWhole) {
   for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    const std::int64_t each = dtype == Dtype::f32 ? 1 : 2;
     for (const GroupedShape& s : grouped_shapes(dtype, dtype, dtype)) {
-      for (const std::int64_t each : {1, 2}) {
-        check_slices(s, each == 1, std::min(each, s.layer.experts));
-      }
+      check_slices(s, each == 1, std::min(each, s.layer.experts));
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <regex>
 #include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -42,10 +43,28 @@ struct Drawn {
   double left = 0, right = 0, y = 0;
 };
 
+// The pieces of a picture that begin and end so and match: a search for the pattern takes long.
+std::vector<std::smatch> elements(const std::string& svg, std::string_view begin,
+                                  std::string_view end, const std::regex& pattern) {
+  std::vector<std::smatch> found;
+  for (std::size_t at = svg.find(begin); at != svg.npos; at = svg.find(begin, at + 1)) {
+    const auto offset = [&svg](std::size_t place) {
+      return svg.begin() + static_cast<std::ptrdiff_t>(place);
+    };
+    const std::size_t behind = svg.find(end, at) + end.size();
+    if (std::smatch one; std::regex_match(offset(at), offset(behind), one, pattern)) {
+      found.push_back(std::move(one));
+    }
+  }
+  return found;
+}
+
 std::vector<Drawn> texts(const std::string& svg) {
   std::map<std::string, std::pair<double, Weight>> styles;
+  const std::string head = svg.substr(0, svg.find("</style>"));
   const std::regex rule(R"(\.(\w+)\{([^}]*)\})");
-  for (std::sregex_iterator it(svg.begin(), svg.end(), rule); it != std::sregex_iterator(); ++it) {
+  for (std::sregex_iterator it(head.begin(), head.end(), rule); it != std::sregex_iterator();
+       ++it) {
     const std::string text = (*it)[2];
     const std::size_t size = text.find("font-size:") + 10;
     styles[(*it)[1]] = {std::stod(text.substr(size)),
@@ -55,15 +74,15 @@ std::vector<Drawn> texts(const std::string& svg) {
   const std::regex element(
       "<text x=\"([-.0-9]+)\" y=\"([-.0-9]+)\" class=\"(\\w+)\"( text-anchor=\"(\\w+)\")?[^>]*>"
       "([^<]*)</text>");
-  for (std::sregex_iterator it(svg.begin(), svg.end(), element); it != std::sregex_iterator();
-       ++it) {
-    std::string text = std::regex_replace((*it)[6].str(), std::regex("&(amp|lt|gt|quot);"), "&");
-    const auto [size, weight] = styles.at((*it)[3]);
+  const std::regex escaped("&(amp|lt|gt|quot);");
+  for (const std::smatch& one : elements(svg, "<text ", "</text>", element)) {
+    std::string text = std::regex_replace(one[6].str(), escaped, "&");
+    const auto [size, weight] = styles.at(one[3]);
     const double width = text_width(text, size, weight);
-    const double x = std::stod((*it)[1]);
-    const std::string anchor = (*it)[5];
+    const double x = std::stod(one[1]);
+    const std::string anchor = one[5];
     const double left = anchor == "end" ? x - width : (anchor == "middle" ? x - width / 2 : x);
-    found.push_back({std::move(text), (*it)[3], left, left + width, std::stod((*it)[2])});
+    found.push_back({std::move(text), one[3], left, left + width, std::stod(one[2])});
   }
   return found;
 }
@@ -355,8 +374,8 @@ void expect_readable(const std::string& svg, double right = 1400) {
     EXPECT_GE(one.left, 0) << one.text;
     EXPECT_LE(one.right, right) << one.text;
     for (std::size_t k = 0; k < i; ++k) {
-      const bool beside = std::abs(all[k].y - one.y) < 9;
-      EXPECT_FALSE(beside && all[k].left < one.right && one.left < all[k].right)
+      if (std::abs(all[k].y - one.y) >= 9) continue;
+      EXPECT_FALSE(all[k].left < one.right && one.left < all[k].right)
           << all[k].text << " meets " << one.text;
     }
   }
@@ -364,10 +383,11 @@ void expect_readable(const std::string& svg, double right = 1400) {
   const std::regex flag(
       "<rect x=\"([-.0-9]+)\" y=\"([-.0-9]+)\" width=\"([-.0-9]+)\" height=\"20\" "
       "fill=\"#1F2933\"/>");
-  for (std::sregex_iterator it(svg.begin(), svg.end(), flag); it != std::sregex_iterator(); ++it) {
-    const double left = std::stod((*it)[1]), width = std::stod((*it)[3]);
+  for (const std::smatch& found : elements(svg, "<rect ", "/>", flag)) {
+    const double left = std::stod(found[1]), width = std::stod(found[3]);
+    const double top = std::stod(found[2]);
     for (const Drawn& one : all) {
-      if (one.style != "flag" || std::abs(one.y - std::stod((*it)[2]) - 14) > 0.2) continue;
+      if (one.style != "flag" || std::abs(one.y - top - 14) > 0.2) continue;
       ++flags;
       EXPECT_GE(one.left, left + 4) << one.text;
       EXPECT_LE(one.right, left + width - 4) << one.text;

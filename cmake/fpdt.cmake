@@ -28,6 +28,11 @@ if(FPDT_QUICK)
   # Many sources in one leave gcc much to collect. It may take 2 GB before it does.
   add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=2000000>")
 endif()
+if(FPDT_SANITIZE MATCHES address)
+  # A call for each check of an access is a sixth faster to compile than the check itself.
+  list(APPEND FPDT_COLD_FLAGS
+    $<$<CXX_COMPILER_ID:GNU>:--param=asan-instrumentation-with-call-threshold=0>)
+endif()
 if(FPDT_SANITIZE)
   # For code that casts pointers to those of bytes only. These checks are a fifth of its
   # compilation. ASan still checks every access to memory.

@@ -82,8 +82,7 @@ BenchExtent gpu_extent(BenchLength length) {
   all.working_set = Bytes{kMebi};
   all.product_sizes = {128, 256};
   all.product_most = 512;
-  all.heads = 2;
-  all.kv_heads = 1;
+  all.heads = all.kv_heads = 1;
   all.tile_rows = {128, 256};
   all.fit_rows = 128;
   all.others_rows = {128};

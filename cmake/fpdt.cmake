@@ -29,7 +29,7 @@ if(FPDT_QUICK)
   add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=2000000>")
 endif()
 if(FPDT_SANITIZE MATCHES address)
-  # A call for each check of an access is a sixth faster to compile than the check itself.
+  # A call for each check of an access is a tenth faster to compile than the check itself.
   list(APPEND FPDT_COLD_FLAGS
     $<$<CXX_COMPILER_ID:GNU>:--param=asan-instrumentation-with-call-threshold=0>)
 endif()

@@ -2,7 +2,6 @@
 #include "fpdt/plan/search/longest.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace fpdt {
 namespace {
@@ -81,15 +80,6 @@ std::int64_t longest_within(const Problem& problem, const Pins& pins, double sha
                             const OnProgress& progress) {
   const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;
   SearchProgress now{.stage = SearchProgress::Stage::lengths};
-  SearchEffort whole;
-  whole.front = false;
-  // First without levers, which gain about as much on both sides. With more memory, a start that is
-  // too fast is all there is to find.
-  SearchEffort quick = whole;
-  quick.levers.clear();
-  SearchEffort start = quick;
-  start.any = true;
-  start.hopeless = 1;
   const auto holds = [&](std::int64_t tokens, const SearchEffort& effort) {
     Problem here = problem;
     here.seq_len = tokens;
@@ -97,10 +87,7 @@ std::int64_t longest_within(const Problem& problem, const Pins& pins, double sha
     roomy.host_budget = Bytes{std::int64_t{1} << 50};
     const SearchResult found = search(here, pins, effort);
     bool within = found.best.has_value();
-    if (within && effort.levers.empty()) {
-      start.bound = std::llround(static_cast<double>(found.best->nanoseconds) / (1 + share));
-      within = !search(roomy, pins, start).best;
-    } else if (within) {
+    if (within) {
       const SearchResult free = search(roomy, pins, effort);
       within = !free.best || cost(*found.best) <= (1 + share) * cost(*free.best);
     }
@@ -109,6 +96,11 @@ std::int64_t longest_within(const Problem& problem, const Pins& pins, double sha
     if (progress) progress(now);
     return within;
   };
+  // First without levers, which gain about as much on both sides.
+  SearchEffort whole;
+  whole.front = false;
+  SearchEffort quick = whole;
+  quick.levers.clear();
   std::int64_t high = longest_sequence(problem, pins, progress);
   std::int64_t low = high;
   while (low > 0 && !holds(low, quick)) {

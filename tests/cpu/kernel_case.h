@@ -140,7 +140,7 @@ class KernelCase {
     std::vector<Line> lines;
 
     Memory(Dtype type, std::int64_t count)
-        : dtype(type), elements(count), lines(2 + bytes_inside() / kGuard + 1, kGuardLine) {}
+        : dtype(type), elements(count), lines(3 + bytes_inside() / kGuard, kGuardLine) {}
 
     [[nodiscard]] std::size_t bytes_inside() const {
       return static_cast<std::size_t>(elements * dtype_bytes(dtype));

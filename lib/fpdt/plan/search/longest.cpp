@@ -101,29 +101,39 @@ std::int64_t longest_within(const Problem& problem, const Pins& pins, double sha
   whole.front = false;
   SearchEffort quick = whole;
   quick.levers.clear();
-  std::int64_t high = longest_sequence(problem, pins, progress);
-  std::int64_t low = high;
+  const std::int64_t longest = longest_sequence(problem, pins, progress);
+  std::int64_t low = longest, high = longest;  // within the limit, and beyond it
+  const auto narrow = [&](const SearchEffort& effort) {
+    while (high - low > std::max(unit, low / 64)) {
+      const std::int64_t quarter = (high - low) / 4;
+      const std::int64_t middle = roundest(low + quarter + 1, high - quarter, unit);
+      if (middle == 0) break;
+      (holds(middle, effort) ? low : high) = middle;
+    }
+  };
   while (low > 0 && !holds(low, quick)) {
     high = low;
     low = low / 2 / unit * unit;
   }
-  while (high - low > std::max(unit, low / 64)) {
-    const std::int64_t quarter = (high - low) / 4;
-    const std::int64_t middle = roundest(low + quarter + 1, high - quarter, unit);
-    if (middle == 0) break;
-    (holds(middle, quick) ? low : high) = middle;
-  }
+  narrow(quick);
   if (low == 0) return 0;
+  // Where levers gain more on one side, the limit is elsewhere. Steps grow until it is passed.
+  std::int64_t step = std::max(unit, low / 64);
   if (holds(low, whole)) {
-    const auto longer = [&] { return roundest(low + low / 128, low + low / 64, unit); };
-    for (std::int64_t next = longer(); next > low && holds(next, whole); next = longer()) {
-      low = next;
+    for (;; step *= 2) {
+      high = std::min(roundest(low + step / 2, low + step, unit), longest);
+      if (high <= low) return low;
+      if (!holds(high, whole)) break;
+      low = high;
     }
-    return low;
+  } else {
+    do {
+      high = low;
+      low = low > step ? roundest(low - step, low - step / 2, unit) : 0;
+      step *= 2;
+    } while (low > 0 && !holds(low, whole));
   }
-  do {
-    low = roundest(low - low / 64 - unit, low - unit, unit);
-  } while (low > 0 && !holds(low, whole));
+  narrow(whole);
   return low;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "fpdt/base/largest.h"
 #include "fpdt/base/math.h"
 #include "fpdt/plan/lowering/groups.h"
 #include "fpdt/spec/checkpoint_bytes.h"
@@ -46,6 +47,20 @@ std::int64_t largest_within(std::int64_t most, Bytes limit, BytesOf bytes_of,
     (middle.bytes <= 0 ? low : high) = middle;
   }
   return low.n;
+}
+
+// The n where a line through the bytes of 1 and 2 meets the limit, as a guess; -1: none. Which
+// buffers are alive is the same for all but none and `most`, so they are cheap to look at.
+template <class BytesOf>
+std::int64_t by_first_two(std::int64_t most, Bytes limit, BytesOf bytes_of) {
+  constexpr std::int64_t kFew = 4;
+  if (most < kFew) return -1;
+  const Bytes one = bytes_of(1);
+  if (one > limit) return 0;
+  const Bytes each = bytes_of(2) - one;
+  if (each <= Bytes{}) return -1;
+  const std::int64_t more = (limit - one).value / each.value;
+  return 1 + more < most ? 1 + more : -1;
 }
 
 // What the devices of a node have left, and with its host as one pool, for a strategy that has on
@@ -128,8 +143,9 @@ Strategy with_host_relieved(const Problem& problem, Strategy strategy,
     const auto need = [&](std::int64_t kept) {
       return usage(problem, with_kept(strategy, tensor, fraction_of(kept, chunks)));
     };
-    const std::int64_t room = largest_within(chunks, problem.device_budget,
-                                             [&](std::int64_t kept) { return need(kept).device; });
+    const auto device = [&](std::int64_t kept) { return need(kept).device; };
+    const std::int64_t room = largest_within(chunks, problem.device_budget, device,
+                                             by_first_two(chunks, problem.device_budget, device));
     if (room <= 0) continue;
     const std::int64_t spare = largest_within(
         room, problem.host_budget, [&](std::int64_t less) { return need(room - less).host_node; });
@@ -189,8 +205,11 @@ Strategy with_most_stored(const Problem& problem, const Strategy& strategy) {
     return check(problem, stored).empty() &&
            within(problem, usage(problem, with_host_relieved(problem, stored)));
   };
+  const auto lacking = [&](const Strategy& stored) {
+    return static_cast<double>(lack(problem, stored).value);
+  };
   const std::int64_t least = least_threshold(problem, strategy);
-  return with_host_relieved(problem, with_least_repeated(problem, strategy, fit, least));
+  return with_host_relieved(problem, with_least_repeated(problem, strategy, fit, least, lacking));
 }
 
 std::int64_t most_everything(const Problem& problem, const Strategy& strategy) {
@@ -206,12 +225,9 @@ Strategy with_everything(const Problem& problem, const Strategy& strategy) {
   const auto made = [&](std::int64_t all) {
     return with_host_relieved(problem, with_stored(problem, strategy, {all, layers - all}));
   };
-  std::int64_t fit = 0;
-  for (std::int64_t high = most_everything(problem, strategy) + 1; high - fit > 1;) {
-    const std::int64_t middle = fit + (high - fit) / 2;
-    (fits(problem, made(middle)) ? fit : high) = middle;
-  }
-  return made(fit);
+  const std::int64_t most = most_everything(problem, strategy);
+  return made(
+      largest_that_fits(most, most, [&](std::int64_t all) { return fits(problem, made(all)); }));
 }
 
 Strategy over_most_ranks(const Problem& problem, std::int64_t batch) {

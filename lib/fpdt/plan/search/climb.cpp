@@ -38,7 +38,7 @@ class Climb {
           add_sized(start);
           break;
         case Stage::sized:
-          push({Stage::timed, start.strategy, start.skeleton, start.fastest, start.policy});
+          add_timed(start);
           break;
         case Stage::timed:
           add_segments(start);
@@ -175,8 +175,8 @@ class Climb {
     return !within(problem_, usage(problem_, with_all_outputs(shape)));
   }
 
-  // Adds a shape with a policy that may fit and is about its fastest. Where there is none by the
-  // formula, or bytes say that it needs too much, only all policies tell.
+  // Adds a shape with its fastest policy by the formula. Where there is none, only all policies
+  // tell.
   void add_sized(Start start) {
     start.stage = Stage::sized;
     if (is_tight(start.strategy)) {
@@ -185,11 +185,18 @@ class Climb {
       start.policy = first_policy(problem_, light, estimates_.machine());
       if (!start.policy && !may_fit(problem_, start.fastest)) return;
       if (start.policy) start.fastest = with_policy(problem_, light, *start.policy);
-      if (!may_fit(problem_, start.fastest)) {
-        add_segments(start);
-        return;
-      }
     }
+    push(start);
+  }
+
+  // Adds a shape with its time, if that policy may fit. Where bytes say that it needs too much, all
+  // policies tell.
+  void add_timed(Start start) {
+    if (start.policy && !may_fit(problem_, start.fastest)) {
+      add_segments(start);
+      return;
+    }
+    start.stage = Stage::timed;
     push(start);
   }
 

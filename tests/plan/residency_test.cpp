@@ -41,7 +41,7 @@ TEST(Residencies, AreThoseOfTheSchedule) {
     const Geometry shape = geometry(problem, strategy);
     if (shape.extents != shape.chunks) continue;
     ++compared;
-    const Schedule schedule = lower_without_states(problem, strategy);
+    const Schedule schedule = lower_ops(problem, strategy);
     auto inputs = spilled_in_forward(schedule, "layer_input");
     auto outputs = spilled_in_forward(schedule, "attention_output");
     std::int64_t layer = 0;

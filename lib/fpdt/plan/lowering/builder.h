@@ -42,7 +42,8 @@ inline const Version kMicroBatch = Version::at(0, 0, 1);
 
 class Builder {
  public:
-  Schedule schedule;  // has its buffers when it is finished
+  Schedule schedule;      // has its buffers when it is finished
+  bool names_ops = true;  // where somebody sees them
   // If set, ops leave what they use there, and no block has any.
   ProgramBuilder* sketch = nullptr;
 
@@ -69,10 +70,10 @@ class Builder {
   // For buffers whose versions the caller numbers.
   void advance(BufferIndex buffer, std::int64_t versions);
 
-  // The name of an op: `text` with a part in place of each {}. Nobody sees it in a sketch.
+  // The name of an op: `text` with a part in place of each {}.
   template <class... Parts>
   [[nodiscard]] std::string name(std::string_view text, const Parts&... parts) const {
-    return sketch == nullptr ? filled(text, {NamePart(parts)...}) : std::string();
+    return names_ops ? filled(text, {NamePart(parts)...}) : std::string();
   }
 
   // Makes room for that many more ops in this block.

@@ -14,8 +14,8 @@ namespace fpdt {
 // The whole step as ops, lanes and order: no edges (depend), no offsets (place), no problem section
 // (io). Precondition: check(problem, strategy) finds nothing.
 Schedule lower_ops(const Problem& problem, const Strategy& strategy);
-// The same without the table of states, which would take a sixth of a search. Neither bytes nor
-// seconds need it, but the verifier and a run do.
+// The same without the table of states, which would take a sixth of a search, and without names of
+// ops. Neither bytes nor seconds need them, but the verifier and a run do.
 Schedule lower_without_states(const Problem& problem, const Strategy& strategy);
 // `library`: which attention tiles a library computes, which problem and strategy say otherwise.
 Schedule lower_without_states(const Problem& problem, const Strategy& strategy,

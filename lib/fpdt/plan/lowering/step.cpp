@@ -313,12 +313,14 @@ Schedule lower_without_states(const Problem& problem, const Strategy& strategy) 
 Schedule lower_without_states(const Problem& problem, const Strategy& strategy,
                               const std::vector<LibraryTiles>& library) {
   Context context(problem, strategy, library);
+  context.builder.names_ops = false;
   return StepLowering(context).lower();
 }
 
 Schedule sketch(const Problem& problem, const Strategy& strategy,
                 const std::vector<LibraryTiles>& library, ProgramBuilder& uses) {
   Context context(problem, strategy, library);
+  context.builder.names_ops = false;
   context.builder.sketch = &uses;
   return StepLowering(context).lower();
 }

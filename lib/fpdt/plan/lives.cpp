@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/schedule/call_clocks.h"
@@ -31,6 +32,43 @@ std::vector<std::int32_t> calls_back(const Program& program) {
   return all;
 }
 
+// Buffers by when their latest life began.
+class Begins {
+ public:
+  explicit Begins(std::size_t buffers)
+      : none_(buffers), next_(buffers + 1), before_(buffers + 1), times_(buffers) {
+    std::iota(next_.begin(), next_.end(), 0);
+    before_ = next_;
+  }
+
+  void begin(std::size_t buffer, std::int64_t time) {
+    times_[buffer] = time;
+    if (next_[none_] == buffer) return;
+    next_[before_[buffer]] = next_[buffer];
+    before_[next_[buffer]] = before_[buffer];
+    link(none_, buffer, next_[none_]);
+  }
+
+  // Calls found(buffer) with those whose latest began at that time or later.
+  template <class Found>
+  void for_each_since(std::int64_t time, Found found) const {
+    for (std::size_t i = next_[none_]; i != none_ && times_[i] >= time; i = next_[i]) found(i);
+  }
+
+ private:
+  void link(std::size_t a, std::size_t b, std::size_t c) {
+    next_[a] = before_[c] = b;
+    before_[b] = a;
+    next_[b] = c;
+  }
+
+  // A ring of neighbours from the latest to the earliest, which begins and ends with `none_`. A
+  // buffer without a life is a ring of its own.
+  std::size_t none_;
+  std::vector<std::size_t> next_, before_;
+  std::vector<std::int64_t> times_;
+};
+
 // One walk over a call list, with the clocks of every lane.
 class Walk {
  public:
@@ -42,7 +80,7 @@ class Walk {
         clocks_(program, calls_back(program)),
         introduced_(program.blocks.size(), 0),
         last_(pairs.count * lanes_, -1),
-        last_begin_(pairs.count, 0) {
+        begins_(pairs.count) {
     const std::vector<Buffer>& buffers = program.schedule->buffers;
     FPDT_ASSERT(buffers.size() <= std::numeric_limits<std::uint16_t>::max());
     for (std::size_t i = 0; i < buffers.size(); ++i) {
@@ -73,7 +111,7 @@ class Walk {
  private:
   struct Slot {
     std::int64_t version = -1;
-    std::size_t seen = 0;  // begins that its life is known to overlap
+    std::int64_t seen = 0;  // lives that had begun at its last access
   };
 
   // Buffers that one op uses together are alive together.
@@ -104,20 +142,15 @@ class Walk {
     Slot& slot = slots_[slot_begin_[buffer] + index(slot_of(version, slots))];
     std::uint8_t* row = &pairs_.unordered[buffer * pairs_.count];
     if (slot.version != version && use.access != Access::read) {
-      begins_.push_back(static_cast<std::uint16_t>(buffer));
-      last_begin_[buffer] = begins_.size();
-      slot = {version, begins_.size()};
+      begins_.begin(buffer, ++begun_);
+      slot = {version, begun_};
       begin(buffer, clock);
       return;
     }
     // Every life that began since this one did overlaps it.
     slot.version = version;
-    if (begins_.size() - slot.seen > pairs_.count) {
-      for (std::size_t other = 0; other < pairs_.count; ++other)
-        row[other] |= last_begin_[other] > slot.seen;
-      slot.seen = begins_.size();
-    }
-    for (; slot.seen < begins_.size(); ++slot.seen) row[begins_[slot.seen]] = 1;
+    begins_.for_each_since(slot.seen + 1, [row](std::size_t other) { row[other] = 1; });
+    slot.seen = begun_;
   }
 
   // A life that begins overlaps every buffer that was used so far and is not known to be complete.
@@ -143,8 +176,8 @@ class Walk {
   CallClocks clocks_;
   std::vector<std::uint8_t> introduced_;  // whether a block was
   std::vector<Position> last_;            // [buffer][lane], latest access
-  std::vector<std::uint16_t> begins_;     // buffers, in the order in which their lives began
-  std::vector<std::size_t> last_begin_;   // [buffer]: count of begins up to its latest
+  Begins begins_;
+  std::int64_t begun_ = 0;                             // lives so far
   std::vector<std::vector<std::uint16_t>> strangers_;  // [buffer]: those that it has not met yet
   std::vector<std::size_t> slot_begin_;
   std::vector<Slot> slots_;

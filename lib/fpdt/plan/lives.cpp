@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
+#include <list>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/schedule/call_clocks.h"
@@ -32,41 +32,35 @@ std::vector<std::int32_t> calls_back(const Program& program) {
   return all;
 }
 
-// Buffers by when their latest life began.
+// Buffers by when their latest life began, the latest first.
 class Begins {
  public:
-  explicit Begins(std::size_t buffers)
-      : none_(buffers), next_(buffers + 1), before_(buffers + 1), times_(buffers) {
-    std::iota(next_.begin(), next_.end(), 0);
-    before_ = next_;
+  explicit Begins(std::size_t buffers) {
+    for (std::size_t i = 0; i < buffers; ++i)
+      places_.push_back(order_.insert(order_.end(), {i, 0}));
   }
 
+  // Times ascend from 1.
   void begin(std::size_t buffer, std::int64_t time) {
-    times_[buffer] = time;
-    if (next_[none_] == buffer) return;
-    next_[before_[buffer]] = next_[buffer];
-    before_[next_[buffer]] = before_[buffer];
-    link(none_, buffer, next_[none_]);
+    places_[buffer]->time = time;
+    order_.splice(order_.begin(), order_, places_[buffer]);
   }
 
-  // Calls found(buffer) with those whose latest began at that time or later.
+  // Calls found(buffer) with those whose latest life began after that time.
   template <class Found>
-  void for_each_since(std::int64_t time, Found found) const {
-    for (std::size_t i = next_[none_]; i != none_ && times_[i] >= time; i = next_[i]) found(i);
+  void for_each_after(std::int64_t time, Found found) const {
+    for (auto one = order_.begin(); one != order_.end() && one->time > time; ++one) {
+      found(one->buffer);
+    }
   }
 
  private:
-  void link(std::size_t a, std::size_t b, std::size_t c) {
-    next_[a] = before_[c] = b;
-    before_[b] = a;
-    next_[b] = c;
-  }
-
-  // A ring of neighbours from the latest to the earliest, which begins and ends with `none_`. A
-  // buffer without a life is a ring of its own.
-  std::size_t none_;
-  std::vector<std::size_t> next_, before_;
-  std::vector<std::int64_t> times_;
+  struct Begin {
+    std::size_t buffer;
+    std::int64_t time;  // 0: none began
+  };
+  std::list<Begin> order_;
+  std::vector<std::list<Begin>::iterator> places_;  // of each buffer
 };
 
 // One walk over a call list, with the clocks of every lane.
@@ -149,7 +143,7 @@ class Walk {
     }
     // Every life that began since this one did overlaps it.
     slot.version = version;
-    begins_.for_each_since(slot.seen + 1, [row](std::size_t other) { row[other] = 1; });
+    begins_.for_each_after(slot.seen, [row](std::size_t other) { row[other] = 1; });
     slot.seen = begun_;
   }
 

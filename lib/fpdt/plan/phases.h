@@ -21,6 +21,7 @@ struct Phase {
 };
 
 // The phases of a call list of the program's schedule, in order. It needs no edges.
+// Precondition: each kind of lane has one lane at most, as in every schedule that is lowered.
 std::vector<Phase> phases(const Program& program, const std::vector<Call>& calls);
 
 }  // namespace fpdt

@@ -137,14 +137,14 @@ Strategy with_least_repeated(const Problem& problem, const Strategy& strategy,
   const std::int64_t unit = most < kFew ? 1 : longest_segment(strategy);
   const auto units_fit = [&](std::int64_t units) { return fit({chunk - 1, units * unit}); };
   const std::int64_t others = div_ceil(layers, unit) - 1;  // all do not fit
-  std::int64_t middle = div_ceil(others, 2);
-  if (lack) {  // nearly a line
+  std::int64_t likely = div_ceil(others, 2);
+  if (lack) {
     const double none = lack(with_stored_from(problem, strategy, {chunk, layers}));
     const double all = lack(with_stored_from(problem, strategy, {chunk - 1, layers}));
     const double share = all > none ? std::clamp(-none / (all - none), 0.0, 1.0) : 0.5;
-    middle = static_cast<std::int64_t>(share * static_cast<double>(layers)) / unit;
+    likely = static_cast<std::int64_t>(share * static_cast<double>(layers)) / unit;
   }
-  const std::int64_t units = largest_that_fits(others, middle, units_fit);
+  const std::int64_t units = largest_that_fits(others, likely, units_fit);
   return with_stored_from(problem, strategy, {chunk - 1, units * unit});
 }
 

@@ -37,7 +37,8 @@ Strategy with_first_stored(Strategy strategy, std::int64_t chunk);
 // How many chunks such a threshold may leave out.
 std::int64_t thresholds(const Problem& problem, const Strategy& strategy);
 // The strategy with the least attention repeated that `fits` accepts, near `guess` if it is known.
-// `lack`, if known: by how much a strategy does not fit, about a line in what is stored.
+// `lack`, if known: the bytes that a strategy needs beyond the budgets, negative if some are left;
+// about a line in what is stored.
 // A causal row costs as much as it is long, so the threshold is nearly the same in all layers. If
 // none fits, nothing is stored.
 Strategy with_least_repeated(const Problem& problem, const Strategy& strategy,

@@ -46,6 +46,47 @@ TEST(FewTiles, ArePlacedAsMany) {
   EXPECT_GT(compared, 50);
 }
 
+// Where edges of more layers are others, so are a few of the pairs that may share.
+TEST(FewLayers, AreNearlyAlwaysPlacedAsMany) {
+  std::int64_t compared = 0, same = 0;
+  for (std::uint32_t seed = 0; seed < 150; ++seed) {
+    const auto [problem, strategy] = many_layers(seed);
+    if (!check(problem, strategy).empty()) continue;
+    ++compared;
+    const Placement many = placement_of(problem, strategy);
+    const Placement few = placement_by_few_layers(problem, strategy);
+    bool equal = true;
+    for (std::size_t space = 0; space < many.space.size(); ++space) {
+      const auto whole = static_cast<double>(many.space[space].arena.value);
+      const auto found = static_cast<double>(few.space[space].arena.value);
+      equal = equal && found == whole;
+      EXPECT_NEAR(found, whole, 0.05 * whole) << "seed " << seed << ", space " << space;
+    }
+    same += equal ? 1 : 0;
+  }
+  EXPECT_GT(compared, 100);
+  EXPECT_GE(same, compared - 2);
+}
+
+// A search knows what a plan needs before there is one.
+TEST(Planned, NeedsAndTakesWhatThePlanDoes) {
+  for (std::uint32_t seed = 0; seed < 25; ++seed) {
+    auto [problem, strategy] = with_many_tiles(seed);
+    if (!check(problem, strategy).empty()) continue;
+    problem.cluster.rates = test::timed_problem(problem.model, 1, 64).cluster.rates;
+    const Machine machine(problem.cluster, RateEnd::typical);
+    const Lowered lowered = lower(problem, strategy);
+    const Schedule& schedule = lowered.schedule.schedule();
+    const Planned found = planned(problem, strategy, machine);
+    for (std::size_t space = 0; space < found.placement.space.size(); ++space) {
+      EXPECT_EQ(found.placement.space[space].arena, lowered.placement.space[space].arena)
+          << "seed " << seed << ", space " << space;
+    }
+    EXPECT_EQ(found.nanoseconds, simulate(schedule, schedule.train, machine).nanoseconds)
+        << "seed " << seed;
+  }
+}
+
 // Launches and narrow products make many tiles slower than few, by what their sum says.
 TEST(FewTiles, TakeAsLongAsManyLessTheirDifference) {
   Problem problem = test::timed_problem(test::tiny_llama(), 2, 1 << 14);

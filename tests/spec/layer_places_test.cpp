@@ -94,15 +94,15 @@ TEST(LayerPlaces, ShortenPatternsThatRepeat) {
 
 using Rows = std::set<std::vector<std::tuple<std::size_t, std::int64_t, bool>>>;
 
-// All rows of layers that are in a row, those at the end as well.
-Rows rows_of(const Strategy& strategy, const ModelSpec& model) {
+// All rows of so many layers, those at the end as well.
+Rows rows_of(const Strategy& strategy, const ModelSpec& model, std::int64_t length) {
   std::vector<std::tuple<std::size_t, std::int64_t, bool>> layers;
   for (const LayerPlace& at : layer_places(strategy, model.layers)) {
     layers.emplace_back(at.layer_class, model.kind_at(std::ssize(layers)), at.first());
   }
   Rows rows;
   for (auto begin = layers.begin(); begin != layers.end(); ++begin) {
-    std::vector row(begin, std::min(begin + kLayersInARow, layers.end()));
+    std::vector row(begin, std::min(begin + length, layers.end()));
     std::get<bool>(row.front()) = true;
     rows.insert(row);
   }
@@ -134,14 +134,15 @@ TEST(LayerPlaces, ShortenToTheSameRows) {
       left -= strategy.layer_classes[c].layers;
     }
     if (left < 1) continue;
-    const Rows rows = rows_of(strategy, model);
+    const std::int64_t length = kLayersInARow + i % 2;
+    const Rows rows = rows_of(strategy, model, length);
     const std::string whole = in_words(strategy, model);
     before += model.layers;
-    shorten_layers(strategy, model);
+    shorten_layers(strategy, model, length);
     after += model.layers;
-    EXPECT_EQ(rows_of(strategy, model), rows) << whole;
+    EXPECT_EQ(rows_of(strategy, model, length), rows) << whole;
     const std::string few = in_words(strategy, model);
-    shorten_layers(strategy, model);
+    shorten_layers(strategy, model, length);
     EXPECT_EQ(in_words(strategy, model), few) << whole;
   }
   EXPECT_LT(after, before);

@@ -10,6 +10,7 @@
 #include "fpdt/plan/lowering/lower_ops.h"
 #include "fpdt/schedule/depend.h"
 #include "fpdt/spec/attention_kernels.h"
+#include "fpdt/spec/layer_places.h"
 
 namespace fpdt {
 namespace {
@@ -55,18 +56,39 @@ double loss_nanoseconds(const Problem& problem, const Strategy& strategy, const 
   return 1e-3 * picoseconds * chunks * static_cast<double>(strategy.micro_batches);
 }
 
-Placement placement_of(const Problem& problem, const Strategy& strategy) {
-  const Strategy few = with_few_loss_tiles(problem, strategy);
+namespace {
+
+// The placement of a strategy by a step that has buffers of the same names.
+Placement placed_as(const Problem& small, const Strategy& few, const Problem& problem,
+                    const Strategy& strategy) {
   const std::vector<LibraryTiles> library = library_tiles(problem, strategy);
   ProgramBuilder uses;
-  Schedule schedule = sketch(problem, few, library, uses);
+  Schedule schedule = sketch(small, few, library, uses);
+  Program program = uses.finish(schedule);
+  depend(program);
   const std::vector<Buffer> declared = declared_buffers(problem, strategy, library);
   std::unordered_map<std::string_view, const Buffer*> by_name;
   for (const Buffer& buffer : declared) by_name.emplace(buffer.name, &buffer);
-  for (Buffer& buffer : schedule.buffers) buffer.shape = by_name.at(buffer.name)->shape;
-  Program program = uses.finish(schedule);
-  depend(program);
+  for (Buffer& buffer : schedule.buffers) {
+    const Buffer& whole = *by_name.at(buffer.name);
+    buffer.shape = whole.shape;
+    buffer.slots = whole.slots;
+  }
   return placement_of(program);
+}
+
+}  // namespace
+
+Placement placement_of(const Problem& problem, const Strategy& strategy) {
+  return placed_as(problem, with_few_loss_tiles(problem, strategy), problem, strategy);
+}
+
+Placement placement_by_few_layers(const Problem& problem, const Strategy& strategy) {
+  constexpr std::int64_t kInARow = 4;  // gathers are a layer ahead
+  Problem small = problem;
+  Strategy few = with_few_loss_tiles(problem, strategy);
+  shorten_layers(few, small.model, kInARow);
+  return placed_as(small, few, problem, strategy);
 }
 
 }  // namespace fpdt

@@ -63,14 +63,13 @@ std::vector<Look> looks(const Strategy& strategy, const ModelSpec& model) {
   return all;
 }
 
-// From each layer on, one layer fewer than remain in a row, or less at the end. Whether the first
-// begins a segment makes no difference.
-std::vector<Row> rows_of(const std::vector<Look>& layers) {
-  constexpr auto kLength = static_cast<std::ptrdiff_t>(kLayersInARow - 1);
+// From each layer on, so many layers in a row, or less at the end. Whether the first begins a
+// segment makes no difference.
+std::vector<Row> rows_of(const std::vector<Look>& layers, std::ptrdiff_t length) {
   std::vector<Row> rows;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto begin = layers.begin() + static_cast<std::ptrdiff_t>(i);
-    rows.emplace_back(begin, std::min(begin + kLength, layers.end()));
+    rows.emplace_back(begin, std::min(begin + length, layers.end()));
     rows.back().front().first = true;
   }
   return rows;
@@ -153,8 +152,8 @@ class ShortWalk {
 
 // The row that follows a row begins with all but the first of its layers, so a step of a walk over
 // rows is as many layers in a row as remain, and the walk is a list of layers.
-std::vector<Look> shortened(const std::vector<Look>& layers) {
-  const std::vector<Row> rows = rows_of(layers);
+std::vector<Look> shortened(const std::vector<Look>& layers, std::int64_t layers_in_a_row) {
+  const std::vector<Row> rows = rows_of(layers, layers_in_a_row - 1);
   const std::set<Row> different(rows.begin(), rows.end());
   const std::vector<Row> known(different.begin(), different.end());
   std::vector<std::size_t> walk;
@@ -174,8 +173,8 @@ std::vector<Look> shortened(const std::vector<Look>& layers) {
 
 }  // namespace
 
-void shorten_layers(Strategy& strategy, ModelSpec& model) {
-  const std::vector<Look> few = shortened(looks(strategy, model));
+void shorten_layers(Strategy& strategy, ModelSpec& model, std::int64_t layers_in_a_row) {
+  const std::vector<Look> few = shortened(looks(strategy, model), layers_in_a_row);
   strategy.segments.clear();
   model.leading.clear();
   model.pattern.clear();

@@ -34,6 +34,7 @@ std::int64_t longest_segment(const Strategy& strategy);
 // their segment, by kind, and by what begins a segment. The model has the layers that remain, with
 // their kinds.
 inline constexpr std::int64_t kLayersInARow = 3;
-void shorten_layers(Strategy& strategy, ModelSpec& model);
+void shorten_layers(Strategy& strategy, ModelSpec& model,
+                    std::int64_t layers_in_a_row = kLayersInARow);
 
 }  // namespace fpdt

@@ -13,6 +13,7 @@
 #include "fpdt/plan/search/climb.h"
 #include "fpdt/plan/search/estimates.h"
 #include "fpdt/plan/search/floor.h"
+#include "fpdt/plan/search/placed.h"
 #include "fpdt/schedule/depend.h"
 
 namespace fpdt {
@@ -45,36 +46,6 @@ Strategy divided(const Problem& problem, Strategy strategy) {
   return with_host_relieved(problem, with_host_relieved(roomier, strategy), fine);
 }
 
-Bytes part(Bytes whole, double share) {
-  return Bytes{static_cast<std::int64_t>(share * static_cast<double>(whole.value))};
-}
-
-// The bytes of a strategy after placement, which are at most the predicted ones.
-Usage placed_usage(const Problem& problem, const Strategy& strategy) {
-  return usage(problem, strategy, placement_of(problem, strategy));
-}
-
-Room room_of(const Problem& problem, const Strategy& strategy, const Usage& placed) {
-  const Usage predicted = usage(problem, strategy);
-  return {predicted.arena - placed.arena, predicted.host_node - placed.host_node};
-}
-
-// What placement saves with a few of many chunks: as much as with all, or at most a quarter of a
-// GiB less, for a hundredth of the work. None if there are few.
-std::optional<Room> gain_of_few_chunks(const Problem& problem, const Strategy& strategy) {
-  constexpr std::int64_t kFew = 16;
-  const Geometry shape = geometry(problem, strategy);
-  if (shape.chunks <= kFew) return std::nullopt;
-  Problem shorter = problem;
-  Strategy few = strategy;
-  shorter.seq_len = kFew * shape.chunk_rows;
-  for (LayerClass& one : few.layer_classes) {
-    one.first_stored_chunk = one.first_stored_chunk * kFew / shape.chunks;
-  }
-  if (!check(shorter, few).empty()) return std::nullopt;
-  return placement_gain(shorter, few);
-}
-
 // What searches learn about strategies. It depends neither on budgets nor on pins.
 struct Learned {
   explicit Learned(Problem of) : problem(std::move(of)), estimates(problem) {}
@@ -85,7 +56,7 @@ struct Learned {
 
   Problem problem;
   Estimates estimates;
-  std::deque<std::pair<Strategy, Usage>> placed;
+  std::deque<std::pair<Strategy, Usage>> placed;  // by few layers
   std::deque<Candidate> settled;
 };
 
@@ -154,48 +125,53 @@ class Passes {
     return result;
   }
 
-  // The bytes of a strategy after placement.
-  const Usage& placed(const Strategy& strategy) {
+  // The strategy as a plan would have it: bytes after placement, and the time of its edges.
+  const Candidate& settled(const Strategy& strategy) {
+    if (const Candidate* const known = known_as_settled(strategy)) return *known;
+    const Planned plan = planned(problem_, strategy, estimates_.machine());
+    const Usage need = usage(problem_, strategy, plan.placement);
+    return learned_.settled.emplace_back(Candidate{strategy, need, plan.nanoseconds});
+  }
+
+  const Candidate* known_as_settled(const Strategy& strategy) const {
+    const auto& all = learned_.settled;
+    const auto known = std::find_if(all.begin(), all.end(),
+                                    [&](const Candidate& one) { return one.strategy == strategy; });
+    return known == all.end() ? nullptr : &*known;
+  }
+
+  // The bytes after placement, by few layers if that is all that is known.
+  const Usage& nearly_placed(const Strategy& strategy) {
+    if (const Candidate* const known = known_as_settled(strategy)) return known->usage;
     auto& all = learned_.placed;
     const auto known = std::find_if(all.begin(), all.end(),
                                     [&](const auto& one) { return one.first == strategy; });
     if (known != all.end()) return known->second;
-    return all.emplace_back(strategy, placed_usage(problem_, strategy)).second;
+    const Placement placement = placement_by_few_layers(problem_, strategy);
+    return all.emplace_back(strategy, usage(problem_, strategy, placement)).second;
   }
 
-  // The strategy as a plan would have it: bytes after placement, and the time of its edges.
-  const Candidate& settled(const Strategy& strategy) {
-    auto& all = learned_.settled;
-    const auto known = std::find_if(all.begin(), all.end(),
-                                    [&](const Candidate& one) { return one.strategy == strategy; });
-    if (known != all.end()) return *known;
-    const std::int64_t step = step_nanoseconds(problem_, strategy, estimates_.machine());
-    return all.emplace_back(Candidate{strategy, placed(strategy), step});
+  // Whether the budgets hold a strategy, as far as that is known without its whole placement.
+  bool nearly_fits(const Candidate& one) {
+    return within(problem_, one.usage) || (may_fit_placed(problem_, one.strategy) &&
+                                           within(problem_, nearly_placed(one.strategy)));
   }
 
-  Room gain_of(const Strategy& strategy) { return room_of(problem_, strategy, placed(strategy)); }
+  Room gain_of(const Strategy& strategy) {
+    return room_of(problem_, strategy, nearly_placed(strategy));
+  }
 
   // The problem with as much more room as placement saves on a strategy that needs it.
   Problem roomier_for(const Strategy& strategy) {
     return fits(problem_, strategy) ? problem_ : with_room(problem_, gain_of(strategy));
   }
 
-  // Whether a strategy may fit after placement, by that of a few of its chunks, which may save a
-  // little less.
-  bool may_fit_placed(const Strategy& strategy) const {
-    constexpr double kNear = 1.0 / 256;
-    const std::optional<Room> gain = gain_of_few_chunks(problem_, strategy);
-    if (!gain) return true;
-    const Room near{part(problem_.device_budget, kNear), part(problem_.host_budget, kNear)};
-    return within(with_room(with_room(problem_, *gain), near), usage(problem_, strategy));
-  }
-
   // Takes the fastest of the front that fits after placement, if it is faster than the best.
   void take_placed(std::vector<Candidate> front, SearchResult& result) {
     for (const Candidate& one : front) {
       if (result.best && cost(one) >= cost(*result.best)) return;
-      if (!may_fit_placed(one.strategy)) continue;
-      const Usage& need = placed(one.strategy);
+      if (!nearly_fits(one)) continue;
+      const Usage& need = settled(one.strategy).usage;
       if (!within(problem_, need)) continue;
       result.best = {one.strategy, need, one.nanoseconds};
       result.front = std::move(front);
@@ -356,8 +332,10 @@ class Passes {
     std::vector<Candidate> plans;
     for (std::size_t i = 0; i < result.front.size(); ++i) {
       report(effort_.progress, SearchProgress::Stage::plans, i, result.front.size());
-      const Strategy& strategy = result.front[i].strategy;
-      if (within(problem_, placed(strategy))) plans.push_back(settled(strategy));
+      const Candidate& one = result.front[i];
+      if (!nearly_fits(one)) continue;
+      const Candidate& plan = settled(one.strategy);
+      if (within(problem_, plan.usage)) plans.push_back(plan);
     }
     result.front = std::move(plans);
     double longest = static_cast<double>(result.best->nanoseconds);
@@ -453,16 +431,6 @@ class Passes {
 
 }  // namespace
 
-Room placement_gain(const Problem& problem, const Strategy& strategy) {
-  return room_of(problem, strategy, placed_usage(problem, strategy));
-}
-
-Problem with_room(Problem problem, const Room& room) {
-  problem.device_budget += room.device;
-  problem.host_budget += room.host;
-  return problem;
-}
-
 double headroom(const Problem& problem, const Usage& usage) {
   return std::min(left(usage.device, problem.device_budget),
                   left(usage.host_node, problem.host_budget));
@@ -478,12 +446,35 @@ SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort
   return Passes(problem, pins, effort).run();
 }
 
+namespace {
+
+// The program of a step, with edges but without the table of states.
+struct Step {
+  Step(const Problem& problem, const Strategy& strategy)
+      : schedule(lower_without_states(problem, strategy)), program(schedule) {
+    depend(program);
+  }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  std::int64_t nanoseconds(const Machine& machine) const {
+    return simulate(program, schedule.train, machine).nanoseconds;
+  }
+
+  Schedule schedule;
+  Program program;
+};
+
+}  // namespace
+
+Planned planned(const Problem& problem, const Strategy& strategy, const Machine& machine) {
+  const Step step(problem, strategy);
+  return {placement_of(step.program), step.nanoseconds(machine)};
+}
+
 std::int64_t step_nanoseconds(const Problem& problem, const Strategy& strategy,
                               const Machine& machine) {
-  const Schedule schedule = lower_without_states(problem, strategy);
-  Program program(schedule);
-  depend(program);
-  return simulate(program, schedule.train, machine).nanoseconds;
+  return Step(problem, strategy).nanoseconds(machine);
 }
 
 }  // namespace fpdt

@@ -21,6 +21,7 @@
 #include "fpdt/plan/search/bound.h"
 #include "fpdt/plan/search/feasible.h"
 #include "fpdt/plan/search/levers.h"
+#include "fpdt/plan/search/placed.h"
 #include "fpdt/sim/simulate.h"
 
 namespace fpdt {
@@ -94,15 +95,6 @@ struct SearchEffort {
 // InputError as of require_possible, when the pins cannot work, or the cluster has no rates.
 SearchResult search(const Problem& problem, const Pins& pins = {}, const SearchEffort& effort = {});
 
-// How many bytes less than predicted a device and a node's host need after placement.
-struct Room {
-  Bytes device, host;
-  bool operator==(const Room&) const = default;
-};
-Room placement_gain(const Problem& problem, const Strategy& strategy);
-// The problem with that much more of both.
-Problem with_room(Problem problem, const Room& room);
-
 // One change of a lever, with its effects.
 struct Worth {
   std::string lever;
@@ -115,7 +107,14 @@ struct Worth {
 std::vector<Worth> worth(const Problem& question, const Strategy& strategy,
                          const OnProgress& progress = {});
 
-// The simulated time of a step at typical rates, without placement.
+// What a plan of a strategy needs, and how long its step takes.
+struct Planned {
+  Placement placement;
+  std::int64_t nanoseconds = 0;
+};
+Planned planned(const Problem& problem, const Strategy& strategy, const Machine& machine);
+
+// The simulated time of a step, without placement.
 std::int64_t step_nanoseconds(const Problem& problem, const Strategy& strategy,
                               const Machine& machine);
 

@@ -1,0 +1,32 @@
+// The bytes of a search's strategies after placement.
+//
+// Where a step is long, placing it takes a hundred times as long as predicting its bytes. So a
+// search asks three times, each more exactly: by few chunks and layers, by few layers, and by all.
+#pragma once
+
+#include <optional>
+
+#include "fpdt/plan/fit.h"
+
+namespace fpdt {
+
+// How many bytes less than predicted a device and a node's host need after placement.
+struct Room {
+  Bytes device, host;
+  bool operator==(const Room&) const = default;
+};
+Room room_of(const Problem& problem, const Strategy& strategy, const Usage& placed);
+Room placement_gain(const Problem& problem, const Strategy& strategy);
+// The problem with that much more of both.
+Problem with_room(Problem problem, const Room& room);
+// A share of it.
+Bytes part(Bytes whole, double share);
+
+// What placement saves with a few of many chunks: as much as with all, or at most a quarter of a
+// GiB less, for a hundredth of the work. None if there are few.
+std::optional<Room> gain_of_few_chunks(const Problem& problem, const Strategy& strategy);
+
+// Whether a strategy may fit after placement, by that of a few of its chunks.
+bool may_fit_placed(const Problem& problem, const Strategy& strategy);
+
+}  // namespace fpdt

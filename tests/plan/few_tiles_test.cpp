@@ -70,9 +70,11 @@ TEST(FewLayers, AreNearlyAlwaysPlacedAsMany) {
 
 // A search knows what a plan needs before there is one.
 TEST(Planned, NeedsAndTakesWhatThePlanDoes) {
+  std::int64_t compared = 0;
   for (std::uint32_t seed = 0; seed < 25; ++seed) {
     auto [problem, strategy] = with_many_tiles(seed);
     if (!check(problem, strategy).empty()) continue;
+    ++compared;
     problem.cluster.rates = test::timed_problem(problem.model, 1, 64).cluster.rates;
     const Machine machine(problem.cluster, RateEnd::typical);
     const Lowered lowered = lower(problem, strategy);
@@ -85,6 +87,29 @@ TEST(Planned, NeedsAndTakesWhatThePlanDoes) {
     EXPECT_EQ(found.nanoseconds, simulate(schedule, schedule.train, machine).nanoseconds)
         << "seed " << seed;
   }
+  EXPECT_GT(compared, 10);
+}
+
+// A strategy that is given is placed in whole, even where few chunks or layers need more.
+TEST(Planned, FitsWhereItsPlanDoes) {
+  std::int64_t compared = 0;
+  for (std::uint32_t seed = 0; seed < 20; ++seed) {
+    auto [problem, strategy] = many_layers(seed);
+    problem.seq_len *= 8;
+    if (problem.model.learned_positions > 0) problem.model.learned_positions *= 8;
+    problem.cluster.rates = test::timed_problem(problem.model, 1, 64).cluster.rates;
+    strategy = canonical(problem, strategy);
+    if (!check(problem, strategy).empty() || geometry(problem, strategy).chunks <= 16) continue;
+    const Usage need = usage(problem, strategy, placement_of(problem, strategy));
+    problem.device_budget = need.device;
+    problem.host_budget = need.host_node;
+    Pins pins;
+    pins.strategy = strategy;
+    if (fits(problem, strategy) || !possible(problem, pins)) continue;
+    ++compared;
+    EXPECT_TRUE(search(problem, pins, {.front = false}).best) << "seed " << seed;
+  }
+  EXPECT_GT(compared, 5);
 }
 
 // Launches and narrow products make many tiles slower than few, by what their sum says.

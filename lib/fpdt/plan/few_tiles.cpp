@@ -1,4 +1,4 @@
-// Lengthens tiles, and gives buffers the sizes that the strategy states.
+// Lengthens tiles, leaves layers out, and gives buffers the sizes that the strategy states.
 #include "fpdt/plan/few_tiles.h"
 
 #include <algorithm>
@@ -21,6 +21,25 @@ constexpr std::int64_t kWordTiles = 2;  // one that begins a sum and one that ad
 // A tile of 0 is one of all rows or words.
 void lengthen(std::int64_t& tile, std::int64_t all, std::int64_t most) {
   if (tile > 0 && div_ceil(all, tile) > most) tile = div_ceil(all, most);
+}
+
+// The placement of a strategy by a step that has buffers of the same names.
+Placement placed_as(const Problem& small, const Strategy& few, const Problem& problem,
+                    const Strategy& strategy) {
+  const std::vector<LibraryTiles> library = library_tiles(problem, strategy);
+  ProgramBuilder uses;
+  Schedule schedule = sketch(small, few, library, uses);
+  Program program = uses.finish(schedule);
+  depend(program);
+  const std::vector<Buffer> declared = declared_buffers(problem, strategy, library);
+  std::unordered_map<std::string_view, const Buffer*> by_name;
+  for (const Buffer& buffer : declared) by_name.emplace(buffer.name, &buffer);
+  for (Buffer& buffer : schedule.buffers) {
+    const Buffer& whole = *by_name.at(buffer.name);
+    buffer.shape = whole.shape;
+    buffer.slots = whole.slots;
+  }
+  return placement_of(program);
 }
 
 }  // namespace
@@ -56,35 +75,13 @@ double loss_nanoseconds(const Problem& problem, const Strategy& strategy, const 
   return 1e-3 * picoseconds * chunks * static_cast<double>(strategy.micro_batches);
 }
 
-namespace {
-
-// The placement of a strategy by a step that has buffers of the same names.
-Placement placed_as(const Problem& small, const Strategy& few, const Problem& problem,
-                    const Strategy& strategy) {
-  const std::vector<LibraryTiles> library = library_tiles(problem, strategy);
-  ProgramBuilder uses;
-  Schedule schedule = sketch(small, few, library, uses);
-  Program program = uses.finish(schedule);
-  depend(program);
-  const std::vector<Buffer> declared = declared_buffers(problem, strategy, library);
-  std::unordered_map<std::string_view, const Buffer*> by_name;
-  for (const Buffer& buffer : declared) by_name.emplace(buffer.name, &buffer);
-  for (Buffer& buffer : schedule.buffers) {
-    const Buffer& whole = *by_name.at(buffer.name);
-    buffer.shape = whole.shape;
-    buffer.slots = whole.slots;
-  }
-  return placement_of(program);
-}
-
-}  // namespace
-
 Placement placement_of(const Problem& problem, const Strategy& strategy) {
   return placed_as(problem, with_few_loss_tiles(problem, strategy), problem, strategy);
 }
 
 Placement placement_by_few_layers(const Problem& problem, const Strategy& strategy) {
-  constexpr std::int64_t kInARow = 4;  // gathers are a layer ahead
+  // A gather is a layer ahead, into the slot of the layer before the one at work.
+  constexpr std::int64_t kInARow = 4;
   Problem small = problem;
   Strategy few = with_few_loss_tiles(problem, strategy);
   shorten_layers(few, small.model, kInARow);

@@ -1,4 +1,4 @@
-// The same step with fewer tiles of the loss.
+// The same step with fewer tiles of the loss, and with fewer layers.
 //
 // Of a step of many chunks, most ops are tiles of the loss: one after the other on the compute
 // lane, all alike. Which buffers may share bytes does not depend on how many there are, nor does
@@ -23,9 +23,9 @@ double loss_nanoseconds(const Problem& problem, const Strategy& strategy, const 
 // The placement that a plan of the strategy has. Precondition: check(problem, strategy) finds
 // nothing.
 Placement placement_of(const Problem& problem, const Strategy& strategy);
-// The same without layers that repeat others, for an eighth of the work where a step is long.
-// Nearly always it has the same bytes. Now and then edges of more layers are others, so that one
-// pair of buffers more or fewer may share.
+// About the same, without layers that repeat others, for a fifth of the work where layers are many.
+// Nearly always the bytes are the same. Where more layers have other edges, a pair of buffers more
+// or fewer may share.
 Placement placement_by_few_layers(const Problem& problem, const Strategy& strategy);
 
 }  // namespace fpdt

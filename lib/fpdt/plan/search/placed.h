@@ -1,7 +1,7 @@
 // The bytes of a search's strategies after placement.
 //
-// Where a step is long, placing it takes a hundred times as long as predicting its bytes. So a
-// search asks three times, each more exactly: by few chunks and layers, by few layers, and by all.
+// To place a long step takes seconds, and to predict its bytes a millisecond. So a search looks at
+// steps with fewer chunks and layers first.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,6 @@ Room room_of(const Problem& problem, const Strategy& strategy, const Usage& plac
 Room placement_gain(const Problem& problem, const Strategy& strategy);
 // The problem with that much more of both.
 Problem with_room(Problem problem, const Room& room);
-// A share of it.
 Bytes part(Bytes whole, double share);
 
 // What placement saves with a few of many chunks: as much as with all, or at most a quarter of a

@@ -140,9 +140,10 @@ class Passes {
     return known == all.end() ? nullptr : &*known;
   }
 
-  // The bytes after placement, by few layers if that is all that is known.
+  // The bytes after placement, by few layers unless more is known, or one strategy is asked about.
   const Usage& nearly_placed(const Strategy& strategy) {
     if (const Candidate* const known = known_as_settled(strategy)) return known->usage;
+    if (pins_.strategy) return settled(strategy).usage;
     auto& all = learned_.placed;
     const auto known = std::find_if(all.begin(), all.end(),
                                     [&](const auto& one) { return one.first == strategy; });
@@ -153,8 +154,9 @@ class Passes {
 
   // Whether the budgets hold a strategy, as far as that is known without its whole placement.
   bool nearly_fits(const Candidate& one) {
-    return within(problem_, one.usage) || (may_fit_placed(problem_, one.strategy) &&
-                                           within(problem_, nearly_placed(one.strategy)));
+    if (within(problem_, one.usage)) return true;
+    return (pins_.strategy || may_fit_placed(problem_, one.strategy)) &&
+           within(problem_, nearly_placed(one.strategy));
   }
 
   Room gain_of(const Strategy& strategy) {
@@ -207,7 +209,7 @@ class Passes {
     if (like == nullptr) return;
     // What may be the answer is placed in any case.
     const std::optional<Room> few =
-        result.best ? std::nullopt : gain_of_few_chunks(problem_, *like);
+        result.best || pins.strategy ? std::nullopt : gain_of_few_chunks(problem_, *like);
     const Room all = few ? *few : gain_of(*like);
     for (const double share : {1.0, 0.75, 0.5, 0.25}) {
       const Room room{part(all.device, share), part(all.host, share)};
@@ -449,13 +451,13 @@ SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort
 namespace {
 
 // The program of a step, with edges but without the table of states.
-struct Step {
-  Step(const Problem& problem, const Strategy& strategy)
+struct TimedStep {
+  TimedStep(const Problem& problem, const Strategy& strategy)
       : schedule(lower_without_states(problem, strategy)), program(schedule) {
     depend(program);
   }
-  Step(const Step&) = delete;
-  Step& operator=(const Step&) = delete;
+  TimedStep(const TimedStep&) = delete;
+  TimedStep& operator=(const TimedStep&) = delete;
 
   std::int64_t nanoseconds(const Machine& machine) const {
     return simulate(program, schedule.train, machine).nanoseconds;
@@ -468,13 +470,13 @@ struct Step {
 }  // namespace
 
 Planned planned(const Problem& problem, const Strategy& strategy, const Machine& machine) {
-  const Step step(problem, strategy);
+  const TimedStep step(problem, strategy);
   return {placement_of(step.program), step.nanoseconds(machine)};
 }
 
 std::int64_t step_nanoseconds(const Problem& problem, const Strategy& strategy,
                               const Machine& machine) {
-  return Step(problem, strategy).nanoseconds(machine);
+  return TimedStep(problem, strategy).nanoseconds(machine);
 }
 
 }  // namespace fpdt

@@ -100,15 +100,15 @@ std::vector<std::size_t> all_of(const std::vector<Call>& calls) {
 
 using Numbers = std::set<std::int32_t>;  // of layers, segments or micro-batches
 
-constexpr std::ptrdiff_t kAtEachEnd = 3;
+// Of segments and micro-batches: one that begins or ends a step, and one beside it.
+constexpr std::ptrdiff_t kAtEachEnd = 2;
 // Of layers. Parameters are gathered a layer ahead, into the slot of the layer before the one at
 // work: the fourth layer is the first whose gather waits for one that is neither first nor last.
 constexpr std::ptrdiff_t kLayersAtEachEnd = 4;
 
-// Keeps all of a few numbers, else the first and the last.
+// Keeps the first and the last of more numbers than these.
 Numbers thinned(Numbers all, std::ptrdiff_t at_each_end = kAtEachEnd) {
-  constexpr std::size_t kFew = 8;
-  if (all.size() > kFew) {
+  if (std::ssize(all) > 2 * at_each_end) {
     all.erase(std::next(all.begin(), at_each_end), std::prev(all.end(), at_each_end));
   }
   return all;

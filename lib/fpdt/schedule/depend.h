@@ -8,7 +8,7 @@
 //
 // One static edge serves every call of its block. Edges are found on a window of the call lists and
 // confirmed on the whole lists. Of long runs of micro-batches and of segments, the window has the
-// first and last three; of layers, four.
+// first and last two; of layers, four.
 #pragma once
 
 #include <cstddef>

@@ -140,13 +140,19 @@ Command declare_max_seq(Options& options) {
     Question question = load_question(flags->question);
     const double share = flags->within.empty() ? 0 : parse_share(flags->within);
     Watch watch;
-    watch.begin("longest sequence");
-    const std::int64_t longest =
-        share > 0 ? longest_within(question.problem, question.pins, share, watch.listener())
-                  : longest_sequence(question.problem, question.pins, watch.listener());
-    if (longest > 0) question.problem.seq_len = longest;
-    Answer answer = search_answer(question, flags->take, watch);
-    answer.longest = longest;
+    const auto answer_longest = [&](bool whole) {
+      watch.begin("longest sequence");
+      const auto listener = watch.listener();
+      const std::int64_t longest =
+          share > 0 ? longest_within(question.problem, question.pins, share, listener)
+                    : longest_sequence(question.problem, question.pins, listener, whole);
+      if (longest > 0) question.problem.seq_len = longest;
+      Answer answer = search_answer(question, flags->take, watch);
+      answer.longest = longest;
+      return answer;
+    };
+    Answer answer = answer_longest(false);
+    if (answer.longest > 0 && !answer.plan) answer = answer_longest(true);
     return finish(answer, *flags, watch);
   };
 }

@@ -426,6 +426,7 @@ TEST(Search, SaysWhatBindsAndHowFarItGoes) {
   EXPECT_GT(found.shortage->need, problem.host_budget);
   const std::int64_t longest = longest_sequence(problem, {});
   ASSERT_GT(longest, 0);
+  EXPECT_EQ(longest_sequence(problem, {}, {}, false), longest) << "by few layers";
   problem.seq_len = longest;
   EXPECT_TRUE(search(problem).best.has_value());
   problem.seq_len = longest + longest / 32 + 2;

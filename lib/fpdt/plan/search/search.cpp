@@ -173,7 +173,7 @@ class Passes {
     for (const Candidate& one : front) {
       if (result.best && cost(one) >= cost(*result.best)) return;
       if (!nearly_fits(one)) continue;
-      const Usage& need = settled(one.strategy).usage;
+      const Usage& need = effort_.whole ? settled(one.strategy).usage : nearly_placed(one.strategy);
       if (!within(problem_, need)) continue;
       result.best = {one.strategy, need, one.nanoseconds};
       result.front = std::move(front);

@@ -22,7 +22,6 @@
 #include "fpdt/plan/bytes.h"
 #include "fpdt/plan/plan.h"
 #include "fpdt/report/palette.h"
-#include "fpdt/schedule/print.h"
 
 #include "common/command.h"
 #include "plan/answer.h"
@@ -224,7 +223,7 @@ int plan_lower(const LowerFlags& flags) {
   AtomicFile strategy_file(flags.out_dir + "/strategy.yaml");
   AtomicFile schedule_file(path);
   strategy_file.write(print_strategy(strategy));
-  schedule_file.write(print(lowered.schedule.schedule()));
+  schedule_file.write(schedule_text(lowered.schedule.schedule()));
   strategy_file.commit();
   schedule_file.commit();
   print_result(flags.question.json ? json_line(summary_json(problem, strategy, lowered, path))

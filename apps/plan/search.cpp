@@ -8,8 +8,8 @@
 
 #include "fpdt/io/file.h"
 #include "fpdt/io/problem_json.h"
+#include "fpdt/io/schedule_json.h"
 #include "fpdt/plan/search/longest.h"
-#include "fpdt/schedule/print.h"
 
 #include "common/command.h"
 #include "plan/answer.h"
@@ -91,7 +91,7 @@ void write_plan(const Answer& answer, const std::string& out_dir) {
   AtomicFile plan(out_dir + "/plan.yaml");
   AtomicFile schedule(out_dir + "/schedule.json");
   plan.write(plan_yaml(answer));
-  schedule.write(print(answer.plan->lowered.schedule.schedule()));
+  schedule.write(schedule_text(answer.plan->lowered.schedule.schedule()));
   plan.commit();
   schedule.commit();
 }

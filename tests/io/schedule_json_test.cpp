@@ -76,6 +76,18 @@ TEST(ScheduleJson, RoundTripsToTheByte) {
   }
 }
 
+// What a planner writes can be read again, or it is not written.
+TEST(ScheduleJson, WritesNoMoreThanIsRead) {
+  const Schedule schedule = parse_schedule(golden("tied_head.json"), "s.json");
+  const std::string text = print(schedule);
+  const auto bytes = static_cast<std::int64_t>(text.size());
+  EXPECT_EQ(schedule_text(schedule), text);
+  EXPECT_EQ(schedule_text(schedule, bytes), text);
+  const std::string error =
+      input_error([&] { static_cast<void>(schedule_text(schedule, bytes - 1)); });
+  EXPECT_NE(error.find(fmt::format("at most {} are read", bytes - 1)), std::string::npos) << error;
+}
+
 // A file that this program wrote before format 3.
 TEST(ScheduleJson, LoadsTheOldFormat) {
   const std::string text = golden("format_2.json");

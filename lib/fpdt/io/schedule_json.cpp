@@ -31,11 +31,9 @@ static std::string_view expected(const RankExpression&) {
 
 namespace {
 
-// The planner's largest file, 405B at 8M tokens in 171 chunks that repeat everything, has 34 MB and
-// 1.9 million values. Our files take 17 bytes a value; hand-written ones rarely take fewer than
-// eight.
-constexpr std::int64_t kScheduleBytesMax = std::int64_t{48} << 20;
-constexpr std::int64_t kValuesMost = std::int64_t{1} << 21;
+// Our files take 14 bytes or more for what counts as a value; small ones that people write rarely
+// take fewer than eight. A value takes 200 bytes of memory while a file is read.
+constexpr std::int64_t kValuesMost = kScheduleBytesMax / 12;
 constexpr std::int64_t kValuesAlways = std::int64_t{1} << 14;
 constexpr std::size_t kCallsMax = std::size_t{1} << 20;
 
@@ -448,6 +446,16 @@ Schedule parse_schedule(std::string_view text, std::string_view file_name, bool*
   Schedule schedule = Loader(root, findings).load();
   findings.raise();
   return schedule;
+}
+
+std::string schedule_text(const Schedule& schedule, std::int64_t bytes_max) {
+  std::string text = print(schedule);
+  const auto bytes = static_cast<std::int64_t>(text.size());
+  if (bytes <= bytes_max) return text;
+  throw InputError(fmt::format(
+      "the schedule would be a file of {} bytes, and at most {} are read: longer chunks make it "
+      "shorter",
+      bytes, bytes_max));
 }
 
 Schedule load_schedule(const std::string& path, bool* has_hash) {

@@ -15,11 +15,12 @@ Plan make_plan(const Problem& problem, const Strategy& strategy, std::string pro
   Plan plan{strategy, std::move(lowered), need, {}, {}, {}};
   const Schedule& schedule = plan.lowered.schedule.schedule();
   plan.sent = traffic(schedule, schedule.train, 0, problem.cluster.devices_per_node);
+  const Program program(schedule);
   for (const RateEnd which : {RateEnd::slow, RateEnd::typical, RateEnd::fast}) {
     const Machine machine(problem.cluster, which);
     SimulationOptions options;
     if (which == RateEnd::typical) options.trace_call = calls_to_trace(schedule, traced_ops);
-    Simulation simulation = simulate(schedule, schedule.train, machine, options);
+    Simulation simulation = simulate(program, schedule.train, machine, options);
     plan.throughput[static_cast<std::size_t>(which)] = throughput(problem, strategy, simulation);
     if (which == RateEnd::typical) plan.simulation = std::move(simulation);
   }

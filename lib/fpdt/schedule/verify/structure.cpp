@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
@@ -70,8 +72,8 @@ class Structure {
                   fmt::format("{} is {}, expected {} to {}", what, value, low, high));
   }
 
-  void name(std::set<std::string>& taken, const std::string& text, const std::string& where,
-            bool dots = true) {
+  template <class Names>
+  void name(Names& taken, const std::string& text, const std::string& where, bool dots = true) {
     if (!is_name(text) || (!dots && text.find('.') != std::string::npos)) {
       findings_.add("S101", where, fmt::format("\"{}\" is not a name", text));
     } else if (!taken.insert(text).second) {
@@ -169,7 +171,7 @@ class Structure {
       const Block& block = schedule_.blocks[b];
       name(taken, block.name, "blocks." + block.name, false);
       check_advance(block);
-      std::set<std::string> op_names;
+      std::unordered_set<std::string_view> op_names;
       for (std::size_t i = 0; i < block.ops.size(); ++i) {
         const std::string where = place_of(block, block.ops[i]);
         name(op_names, block.ops[i].name, where);

@@ -43,6 +43,12 @@ TEST(Axis, TimeTicksAreRoundAndCountFromZero) {
       (std::vector<std::string>{"0", "15 min", "30 min", "45 min", "60 min", "75 min", "90 min"}));
   EXPECT_EQ(labels(time_ticks(180 * kSecond, 240 * kSecond, 0, 4)),
             (std::vector<std::string>{"3:00 min", "3:15 min", "3:30 min", "3:45 min", "4:00 min"}));
+  // A part of a step of hours.
+  EXPECT_EQ(
+      labels(time_ticks(22920 * kSecond, 23040 * kSecond, 0, 4)),
+      (std::vector<std::string>{"6:22:00 h", "6:22:30 h", "6:23:00 h", "6:23:30 h", "6:24:00 h"}));
+  EXPECT_EQ(labels(time_ticks(7200 * kSecond, 7800 * kSecond, 0, 2)),
+            (std::vector<std::string>{"2:00 h", "2:05 h", "2:10 h"}));
   // The axis starts at another zero.
   const std::vector<Tick> ticks = time_ticks(1005, 2005, 1005, 2);
   ASSERT_EQ(ticks.size(), 3U);

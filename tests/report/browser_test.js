@@ -120,6 +120,10 @@ async function run() {
   equal('minutes have seconds', momentText(754.5e9, 60e9), '0:13 h');
   [view.from, view.to] = [0, 1477e9];
   equal('and tenths of them', momentText(754.54e9, 1e8), '12:34.5 min');
+  [view.from, view.to] = [22800e9, 23040e9];
+  equal('hours have minutes and seconds where they need them',
+        [timeLabel(22950e9, 30e9, view.to), timeLabel(22920e9, 120e9, view.to), momentText(22950.5e9, 1e8)],
+        ['6:22:30 h', '6:22 h', '6:22:30.5 h']);
   [view.from, view.to] = shown;
 
   // What is searched stands out, and Enter goes there.

@@ -58,8 +58,9 @@ std::string time_label(std::int64_t at, std::int64_t step, std::int64_t most) {
   if (most >= 2 * kMinute && step >= kSecond) {
     const std::int64_t seconds = at / kSecond;
     if (most >= 2 * kHour) {
-      return step % kHour == 0 ? fmt::format("{} h", seconds / 3600)
-                               : fmt::format("{}:{:02} h", seconds / 3600, seconds / 60 % 60);
+      if (step % kHour == 0) return fmt::format("{} h", seconds / 3600);
+      const std::string clock = fmt::format("{}:{:02}", seconds / 3600, seconds / 60 % 60);
+      return step % kMinute == 0 ? clock + " h" : fmt::format("{}:{:02} h", clock, seconds % 60);
     }
     if (step % kMinute == 0) return fmt::format("{} min", seconds / 60);
     return fmt::format("{}:{:02} min", seconds / 60, seconds % 60);

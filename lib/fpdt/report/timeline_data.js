@@ -155,22 +155,28 @@ function timeText(ns) {
   }
   return Math.round(ns) + ' ns';
 }
-// How the time axis writes moments when its marks are `step` apart: hours or minutes with the next
-// smaller unit after a colon, or a number of a unit.
-function timeUnit(step, most) {
-  if (most >= 120e9 && step >= 1e9) return step % 3600e9 === 0 ? [3600e9, 'h'] : [60e9, 'min'];
-  return [[1e9, 's'], [1e6, 'ms'], [1e3, 'µs'], [1, 'ns']].find(([size]) => most >= size || size === 1);
-}
+// Of long steps, the time axis writes moments as a clock does; else as a number of a unit.
+const byClock = (step, most) => most >= 120e9 && step >= 1e9;
+const timeUnit = most => [[1e9, 's'], [1e6, 'ms'], [1e3, 'µs'], [1, 'ns']].find(([size]) => most >= size || size === 1);
 const axisStep = () => timeStep((view.to - view.from) / Math.max(2, (width - LEFT) / 105));
+const decimalsOf = (unit, exact) => Math.max(0, Math.min(9, Math.ceil(Math.log10(unit / Math.max(exact, 1)))));
+// "6:23 h", "6:23:30 h" or "12:34.5 min", to about `exact` nanoseconds.
+function clockText(ns, exact, most) {
+  const two = n => String(n).padStart(2, '0');
+  if (most >= 7200e9 && exact >= 60e9) {
+    const minutes = Math.round(ns / 60e9);
+    return `${Math.floor(minutes / 60)}:${two(minutes % 60)} h`;
+  }
+  const decimals = decimalsOf(1e9, exact);
+  const seconds = Math.round(ns / 1e9 * 10 ** decimals) / 10 ** decimals, minutes = Math.floor(seconds / 60);
+  const rest = (seconds % 60).toFixed(decimals).padStart(decimals ? decimals + 3 : 2, '0');
+  return most < 7200e9 ? `${minutes}:${rest} min` : `${Math.floor(minutes / 60)}:${two(minutes % 60)}:${rest} h`;
+}
 // A moment in the unit of the axis, to about `exact` nanoseconds: as exactly as the view shows it.
 function momentText(ns, exact = (view.to - view.from) / 1000) {
-  const [size, name] = timeUnit(axisStep(), view.to);
-  const digits = unit => Math.max(0, Math.min(9, Math.ceil(Math.log10(unit / Math.max(exact, 1)))));
-  if (size < 60e9) return (ns / size).toFixed(digits(size)) + ' ' + name;
-  const part = size / 60, decimals = digits(part);
-  const parts = Math.round(ns / part * 10 ** decimals) / 10 ** decimals;
-  const rest = (parts % 60).toFixed(decimals).padStart(decimals ? decimals + 3 : 2, '0');
-  return `${Math.floor(parts / 60)}:${rest} ${name}`;
+  if (byClock(axisStep(), view.to)) return clockText(ns, exact, view.to);
+  const [size, name] = timeUnit(view.to);
+  return (ns / size).toFixed(decimalsOf(size, exact)) + ' ' + name;
 }
 function roundStep(least) {
   const power = 10 ** Math.floor(Math.log10(least));
@@ -186,13 +192,12 @@ function timeStep(least) {
 }
 function timeLabel(at, step, most) {
   if (at === 0) return '0';
-  const [size, name] = timeUnit(step, most);
-  if (size < 60e9) {
-    return (at / size).toFixed(Math.max(0, Math.ceil(Math.log10(size / step) - 1e-9))) + ' ' + name;
+  if (byClock(step, most)) {
+    const [size, name] = most >= 7200e9 ? [3600e9, 'h'] : [60e9, 'min'];
+    return step % size === 0 ? `${Math.round(at / size)} ${name}` : clockText(at, step % 60e9 === 0 ? 60e9 : 1e9, most);
   }
-  const seconds = Math.round(at / 1e9);
-  if (step % size === 0) return `${seconds * 1e9 / size} ${name}`;
-  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, '0')} min`;
+  const [size, name] = timeUnit(most);
+  return (at / size).toFixed(Math.max(0, Math.ceil(Math.log10(size / step) - 1e-9))) + ' ' + name;
 }
 // The work that was done in `ns`, and its rate, which is decimal as in cluster files.
 function workTexts(flops, bytes, ns) {

@@ -140,19 +140,19 @@ Command declare_max_seq(Options& options) {
     Question question = load_question(flags->question);
     const double share = flags->within.empty() ? 0 : parse_share(flags->within);
     Watch watch;
-    const auto answer_longest = [&](bool whole) {
+    const auto answer_longest = [&](bool few_layers) {
       watch.begin("longest sequence");
       const auto listener = watch.listener();
       const std::int64_t longest =
           share > 0 ? longest_within(question.problem, question.pins, share, listener)
-                    : longest_sequence(question.problem, question.pins, listener, whole);
+                    : longest_sequence(question.problem, question.pins, listener, few_layers);
       if (longest > 0) question.problem.seq_len = longest;
       Answer answer = search_answer(question, flags->take, watch);
       answer.longest = longest;
       return answer;
     };
-    Answer answer = answer_longest(false);
-    if (answer.longest > 0 && !answer.plan) answer = answer_longest(true);
+    Answer answer = answer_longest(true);
+    if (answer.longest > 0 && !answer.plan) answer = answer_longest(false);
     return finish(answer, *flags, watch);
   };
 }

@@ -106,7 +106,7 @@ constexpr std::ptrdiff_t kAtEachEnd = 2;
 // work: the fourth layer is the first whose gather waits for one that is neither first nor last.
 constexpr std::ptrdiff_t kLayersAtEachEnd = 4;
 
-// Keeps the first and the last of more numbers than these.
+// Keeps so many of the first and of the last numbers.
 Numbers thinned(Numbers all, std::ptrdiff_t at_each_end = kAtEachEnd) {
   if (std::ssize(all) > 2 * at_each_end) {
     all.erase(std::next(all.begin(), at_each_end), std::prev(all.end(), at_each_end));

@@ -47,7 +47,7 @@ std::int64_t most_tokens(const ModelSpec& model) {
 }  // namespace
 
 std::int64_t longest_sequence(const Problem& problem, const Pins& pins, const OnProgress& progress,
-                              bool whole) {
+                              bool few_layers) {
   const std::int64_t most = most_tokens(problem.model);
   const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;
   const auto with = [&](std::int64_t tokens) {
@@ -66,7 +66,7 @@ std::int64_t longest_sequence(const Problem& problem, const Pins& pins, const On
     return counted(tokens, any_fit(with(tokens), pins).has_value());
   };
   const auto by_search = [&](std::int64_t tokens) {
-    const SearchEffort effort{.levers = {}, .any = true, .whole = whole};
+    const SearchEffort effort{.levers = {}, .any = true, .few_layers = few_layers};
     return counted(tokens, search(with(tokens), pins, effort).best.has_value());
   };
   std::int64_t low = std::min(unit, most);
@@ -101,7 +101,7 @@ std::int64_t longest_within(const Problem& problem, const Pins& pins, double sha
   whole.front = false;
   SearchEffort quick = whole;
   quick.levers.clear();
-  const std::int64_t longest = longest_sequence(problem, pins, progress, false);
+  const std::int64_t longest = longest_sequence(problem, pins, progress, true);
   std::int64_t low = longest, high = longest;  // within the limit, and beyond it
   const auto narrow = [&](const SearchEffort& effort) {
     while (high - low > std::max(unit, low / 64)) {

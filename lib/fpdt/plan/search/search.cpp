@@ -173,7 +173,8 @@ class Passes {
     for (const Candidate& one : front) {
       if (result.best && cost(one) >= cost(*result.best)) return;
       if (!nearly_fits(one)) continue;
-      const Usage& need = effort_.whole ? settled(one.strategy).usage : nearly_placed(one.strategy);
+      const Usage& need =
+          effort_.few_layers ? nearly_placed(one.strategy) : settled(one.strategy).usage;
       if (!within(problem_, need)) continue;
       result.best = {one.strategy, need, one.nanoseconds};
       result.front = std::move(front);

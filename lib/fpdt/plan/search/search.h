@@ -87,7 +87,7 @@ struct SearchEffort {
   // What takes so many times as long as the bound is left: levers do not make it faster than that.
   double hopeless = 2;
   bool any = false;          // the first strategy that fits is enough
-  bool whole = true;         // place an answer in whole, or else only by few of its layers
+  bool few_layers = false;   // of `any`: believe what few layers of a step need, once placed
   bool front = true;         // with the members that are too slow to be the answer
   bool prices = false;       // say what more memory would gain: two more climbs
   OnProgress progress = {};  // called often

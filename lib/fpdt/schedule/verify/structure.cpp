@@ -19,9 +19,9 @@ namespace fpdt {
 namespace {
 
 // Bounds that no machine reaches and that keep every product of two of them, and of an argument
-// with a coefficient, inside 64 bits. The bounds on slots, lanes, calls and ops keep the verifier
-// within seconds and a few hundred MiB; docs/schedule-format.md, section 12, names the planner's
-// largest step.
+// with a coefficient, inside 64 bits. The bounds on slots, lanes, calls and ops bound the time and
+// the memory of the verifier for any file; docs/schedule-format.md, section 12, names the planner's
+// largest files.
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
 constexpr std::int64_t kMostRankEntries = std::int64_t{1} << 26;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 56;

@@ -400,7 +400,8 @@ std::string verdict(const Answer& answer) {
   return tight ? "FITS, TIGHTLY:" : "FITS:";
 }
 
-std::string answer_text(const Answer& answer, const std::string& out_dir) {
+std::string answer_text(const Answer& answer, const std::string& out_dir,
+                        const std::string& weights) {
   const Problem& problem = answer.problem;
   std::string text = fmt::format(" {}, {} tokens on {}\n\n", problem.model.name,
                                  format_tokens(problem.seq_len), machine_of(problem));
@@ -440,9 +441,11 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
       line("next",
            fmt::format("draw the step: fpdt-plan draw {}/schedule.json --draw step.html", out_dir));
   if (!plan_only.empty()) return text;
-  text += line("", fmt::format("train with it: fpdt-run train {}/schedule.json --data FILE --steps "
-                               "100",
-                               out_dir));
+  const bool on_gpus = problem.cluster.outside.context.value > 0;
+  text += line("", fmt::format("train with it: fpdt-run train {}/schedule.json{}{} --data FILE "
+                               "--steps 100",
+                               out_dir, weights.empty() ? "" : fmt::format(" --init {}", weights),
+                               on_gpus ? " --backend cuda" : ""));
   return text;
 }
 

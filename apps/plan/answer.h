@@ -58,7 +58,9 @@ std::string numa_text(const Problem& problem, const Usage& usage);
 // "FITS:", "FITS, TIGHTLY:", "NO PLAN FOUND:", or "DOES NOT FIT:" where that is proven.
 std::string verdict(const Answer& answer);
 // The text after the verdict. `out_dir`: where plan and schedule were written; empty: nowhere.
-std::string answer_text(const Answer& answer, const std::string& out_dir);
+// `weights`: the Hugging Face directory that training may begin from; empty: none.
+std::string answer_text(const Answer& answer, const std::string& out_dir,
+                        const std::string& weights);
 std::string answer_json(const Answer& answer);
 
 // plan.yaml: the strategy, under comments that say what it was made for and what it will do.

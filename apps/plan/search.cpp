@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/io/file.h"
+#include "fpdt/io/model_file.h"
 #include "fpdt/io/problem_json.h"
 #include "fpdt/io/schedule_json.h"
 #include "fpdt/plan/search/longest.h"
@@ -104,7 +105,7 @@ int finish(const Answer& answer, const SearchFlags& flags, Watch& watch) {
     print_result(answer_json(answer));
   } else {
     print_result(answer.plan ? Tone::good : Tone::bad, verdict(answer),
-                 answer_text(answer, flags.out_dir));
+                 answer_text(answer, flags.out_dir, weights_beside(flags.question.model)));
   }
   return static_cast<int>(answer.plan ? ExitCode::done : ExitCode::infeasible);
 }

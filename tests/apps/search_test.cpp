@@ -104,6 +104,25 @@ TEST_F(Search, SaysWhereRatesAreFromAndWhatComesNext) {
                    " train with it: fpdt-run train out/schedule.json --data FILE --steps 100\n"));
 }
 
+// Without its weights a published model would train from noise, and without the backend on a CPU.
+TEST_F(Search, NamesTheWeightsAndTheBackendToTrainWith) {
+  const std::string home = fmt::format("{}/tests/fixtures/hf/qwen2", FPDT_SOURCE_DIR);
+  ASSERT_EQ(shell("sed 's/^outside: .*/outside: {context: 1MiB}/' timed.yaml >gpus.yaml").code, 0);
+  ASSERT_EQ(shell(fmt::format("mkdir bare && cp {}/config.json bare", home)).code, 0);
+  const auto next = [&](const std::string& model, std::string_view cluster) {
+    const Outcome found = plan(
+        fmt::format("search --model {} --cluster {} --seq-len 64 --out-dir out", model, cluster));
+    EXPECT_EQ(found.code, 0) << found.err;
+    const std::string_view begin = "train with it: fpdt-run train out/schedule.json";
+    const std::size_t at = found.out.find(begin);
+    return at == std::string::npos ? found.out : found.out.substr(at + begin.size());
+  };
+  const std::string end = " --data FILE --steps 100\n";
+  EXPECT_EQ(next(home, "timed.yaml"), " --init " + home + end);
+  EXPECT_EQ(next(home + "/config.json", "gpus.yaml"), " --init " + home + " --backend cuda" + end);
+  EXPECT_EQ(next("bare", "gpus.yaml"), " --backend cuda" + end);
+}
+
 // One rank may have the memory of the whole node, half of it on the other NUMA node.
 TEST_F(Search, SaysWhatANumaNodeCannotHold) {
   ASSERT_EQ(shell("sed 's/^nodes: 1/&\\nnuma_nodes: 2/' timed.yaml >numa.yaml").code, 0);
@@ -408,7 +427,7 @@ TEST_F(Search, RefusesWhatContradicts) {
   }
   const Outcome untimed = plan("search --model model.yaml --cluster cluster.yaml --seq-len 64");
   EXPECT_EQ(untimed.code, 2);
-  EXPECT_TRUE(says(untimed.err, "rates are missing: matmul"));
+  EXPECT_TRUE(says(untimed.err, "rates are missing: peak_flops, matmul"));
   const Outcome unknown = plan("serach --model model.yaml");
   EXPECT_EQ(unknown.code, 2);
   EXPECT_TRUE(says(unknown.err, "serach: no such command; did you mean search?"));

@@ -107,7 +107,7 @@ TEST(ModelFile, NotesSequencesThatAreLongerThanThoseOfItsTraining) {
   };
   EXPECT_EQ(note(R"({"max_position_embeddings": 2048})", 2048), "");
   EXPECT_THAT(note(R"({"max_position_embeddings": 2048})", 2049),
-              HasSubstr("max_position_embeddings is 2048, so its weights have not been trained on "
+              HasSubstr("max_position_embeddings is 2048: its weights may not have been trained on "
                         "sequences of 2049"));
   EXPECT_THAT(note_positions(scratch.path(), 1 << 20), HasSubstr("config.json: max_position"));
   EXPECT_EQ(note(R"({})", 1 << 30), "");

@@ -39,7 +39,7 @@ def page(session, items):
                   ""]
     headlines = list(_headlines(records))
     lines += headlines + [""] if headlines else []
-    lines += ["| item | state | seconds | napkin | |", "|---|---|---|---|---|"]
+    lines += ["| item | state | seconds | estimate | |", "|---|---|---|---|---|"]
     for item in items:
         record = records[item.name]
         state = record.get("state", "not tried")

@@ -10,6 +10,7 @@
 #include "fpdt/io/hf_config.h"
 #include "fpdt/io/hf_reader.h"
 #include "fpdt/io/json.h"
+#include "fpdt/io/safetensors.h"
 #include "fpdt/io/yaml.h"
 
 namespace fpdt {
@@ -44,9 +45,16 @@ std::string note_positions(const std::string& path, std::int64_t seq_len) {
   std::int64_t count = 0;
   if (positions == nullptr || !convert(*positions, count) || seq_len <= count) return "";
   return fmt::format(
-      "{}: max_position_embeddings is {}, so its weights have not been trained on "
-      "sequences of {}",
+      "{}: max_position_embeddings is {}: its weights may not have been trained on sequences of {}",
       file, count, seq_len);
+}
+
+std::string weights_beside(const std::string& path) {
+  const std::string file = config_file(path);
+  if (file.empty()) return "";
+  const std::string folder = std::filesystem::path(file).parent_path().string();
+  const std::string directory = folder.empty() ? "." : folder;
+  return has_safetensors(directory) ? directory : "";
 }
 
 ModelSpec parse_model(std::string_view text, std::string_view file_name) {

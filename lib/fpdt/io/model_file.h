@@ -18,6 +18,9 @@ ModelSpec load_model(const std::string& path, std::vector<std::string>* notes = 
 // the Hugging Face config (max_position_embeddings); "" otherwise, and for a YAML file.
 std::string note_positions(const std::string& path, std::int64_t seq_len);
 
+// The directory of a Hugging Face config that also holds weights; "" where there are none.
+std::string weights_beside(const std::string& path);
+
 // Parses the YAML form. `parameters` is required there and must equal parameter_count.
 ModelSpec parse_model(std::string_view text, std::string_view file_name);
 

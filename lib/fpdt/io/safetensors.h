@@ -84,6 +84,9 @@ class SafetensorsFile {
   std::uint64_t header_checksum_ = 0;
 };
 
+// Whether a directory has the files of which a SafetensorsSet is made.
+bool has_safetensors(const std::string& directory);
+
 // The tensors of a file, or of the files that an index names.
 class SafetensorsSet {
  public:

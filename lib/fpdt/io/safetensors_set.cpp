@@ -24,6 +24,9 @@ void require_plain(const std::string& index, const std::string& name) {
                                json_string(name.substr(0, 200))));
 }
 
+constexpr const char* kWeights = "model.safetensors";
+constexpr const char* kWeightsIndex = "model.safetensors.index.json";
+
 // Throws; the message says which files are needed, and how to convert the older format.
 [[noreturn]] void refuse_without_safetensors(const fs::path& directory) {
   std::error_code error;
@@ -45,14 +48,20 @@ void require_plain(const std::string& index, const std::string& name) {
 
 }  // namespace
 
+bool has_safetensors(const std::string& directory) {
+  std::error_code error;
+  return fs::exists(fs::path(directory) / kWeights, error) ||
+         fs::exists(fs::path(directory) / kWeightsIndex, error);
+}
+
 SafetensorsSet::SafetensorsSet(const std::string& path) : path_(path) {
   const fs::path directory(path);
-  const fs::path index = directory / "model.safetensors.index.json";
+  const fs::path index = directory / kWeightsIndex;
   std::error_code error;
   if (!fs::is_directory(directory, error)) {
     files_.emplace_back(path);
-  } else if (fs::exists(directory / "model.safetensors", error)) {
-    files_.emplace_back((directory / "model.safetensors").string());
+  } else if (fs::exists(directory / kWeights, error)) {
+    files_.emplace_back((directory / kWeights).string());
   } else if (fs::exists(index, error)) {
     read_index(index.string(),
                [&](const std::string& name) { return (directory / name).string(); });

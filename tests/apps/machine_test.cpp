@@ -49,6 +49,28 @@ TEST_F(Machine, HostMemoryIsWhatTheFlagSays) {
   }
 }
 
+// A user with too little memory learns of all that is needed, and of a backend that was forgotten.
+TEST_F(Machine, RanksOnTheCpuNeedTheMemoryOfDevicesAndHosts) {
+  const auto refused = [&](std::string_view schedule) {
+    const Outcome result =
+        run(fmt::format("train {} --data text.txt --steps 1 --host-memory 64KiB", schedule));
+    EXPECT_EQ(result.code, 5) << result.err;
+    return result.err;
+  };
+  const std::string here = refused("plan/schedule.json");
+  EXPECT_TRUE(says(here, "this host with 2 ranks on the CPU (")) << here;
+  EXPECT_TRUE(says(here, " in place of devices, ")) << here;
+  EXPECT_TRUE(says(here, " as host memory) needs ")) << here;
+  ASSERT_EQ(shell("sed 's/^outside: .*/outside: {context: 1MiB}/' cluster.yaml >gpus.yaml").code,
+            0);
+  ASSERT_EQ(plan("lower --model model.yaml --cluster gpus.yaml --strategy strategy.yaml "
+                 "--seq-len 64 --out-dir gpus")
+                .code,
+            0);
+  const std::string for_gpus = refused("gpus/schedule.json");
+  EXPECT_TRUE(says(for_gpus, " as host memory; --backend cuda trains on GPUs) needs ")) << for_gpus;
+}
+
 TEST_F(Machine, NumaIsAutomaticOrOff) {
   const std::string train = "train plan/schedule.json --data text.txt --steps 1 --json";
   for (const std::string& command : {train, std::string("check plan/schedule.json"),

@@ -135,6 +135,8 @@ TEST_F(Save, SaysWhatToDoWithWeightsInTheOldFormat) {
   const Outcome none = train("--steps 1 --init model");
   EXPECT_EQ(none.code, 7);
   EXPECT_TRUE(says(none, "expected model.safetensors or model.safetensors.index.json")) << none.err;
+  // Before memory is asked for, which may take minutes.
+  EXPECT_EQ(train("--steps 1 --init model --host-memory 64KiB").code, 7);
   write("model/pytorch_model.bin", "PK");
   const Outcome old = train("--steps 1 --init model");
   EXPECT_EQ(old.code, 2);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/runtime/arena.h"
+#include "fpdt/train/checkpoint.h"
 
 #include "run/first_check.h"
 #include "run/train/training.h"
@@ -21,6 +22,23 @@ std::string unhashed_note(const std::string& path) {
       "note: {} has no hash, so it was written or changed by hand or by another program. It is "
       "safe to run; fpdt-run check tells whether it computes the model\n",
       path);
+}
+
+// The CPU backend has the memory of devices in that of the host. Throws MemoryError when the ranks
+// of this host need more than there is.
+void require_host_memory(const Job& job, const Place& place) {
+  const Schedule& schedule = job.schedule.schedule();
+  const std::int64_t ranks = place.locals * std::ssize(place.present);
+  const Bytes device = ranks * arena_bytes(schedule, MemorySpace::device);
+  const Bytes host = ranks * (arena_bytes(schedule, MemorySpace::host_pinned) +
+                              arena_bytes(schedule, MemorySpace::host));
+  const bool planned_for_gpus = job.problem.cluster.outside.context.value > 0;
+  require_memory(
+      device + host,
+      fmt::format("this host with {} on the CPU ({} in place of devices, {} as host "
+                  "memory{})",
+                  ranks == 1 ? "one rank" : fmt::format("{} ranks", ranks), format_bytes(device),
+                  format_bytes(host), planned_for_gpus ? "; --backend cuda trains on GPUs" : ""));
 }
 
 // Says on which NUMA nodes ranks run, and what will be slow there.
@@ -44,9 +62,11 @@ int train_in(World& world, const Connect& connect, const Job& job, const TrainFl
   if (!job.has_hash && world.speaks()) say(unhashed_note(flags.schedule));
   agree(world, [&] {
     require_sensible(flags);
+    if (!flags.init.empty() && world.speaks()) require_weights(flags.init, job.problem.model);
     if (flags.check_first && world.speaks()) check_first(job, flags.schedule);
   });
   RankMachine machine = agreed(world, [&] { return open_machine(flags.backend, world.place()); });
+  if (!machine.gpus) agree(world, [&] { require_host_memory(job, world.place()); });
   machine.ranks.world = &world;
   machine.ranks.connect = connect;
   if (machine.near) {

@@ -51,6 +51,9 @@ HfCompanions companions_of(const std::string& path);
 // belongs to another model.
 Progress load_checkpoint(const std::string& path, Trainer& trainer);
 
+// Throws what load_weights would throw of the names, sizes and types of the tensors in a directory.
+void require_weights(const std::string& path, const ModelSpec& model);
+
 // Together: loads the weights of a Hugging Face directory, which has no history. Throws InputError
 // when it holds another model.
 void load_weights(const std::string& path, Trainer& trainer);

@@ -199,6 +199,16 @@ SafetensorsSet open_weights(const std::string& path) {
   return made ? open_files(path, kModelStem, made->model) : SafetensorsSet(path);
 }
 
+// The weights of a Hugging Face directory for this model.
+HfWeights weights_of(const std::string& path, const ModelSpec& model) {
+  std::error_code ignored;
+  if (exists(path) && !std::filesystem::is_directory(path, ignored)) {
+    throw InputError(fmt::format("{}: expected a Hugging Face directory", path));
+  }
+  require_same_model(CheckpointDirectory::file(path, "config.json"), model);
+  return {open_weights(path), model};
+}
+
 }  // namespace
 
 std::optional<std::int64_t> saved_step(const std::string& path) {
@@ -226,15 +236,14 @@ HfCompanions companions_of(const std::string& path) {
   return found;
 }
 
+void require_weights(const std::string& path, const ModelSpec& model) {
+  static_cast<void>(weights_of(path, model));
+}
+
 void load_weights(const std::string& path, Trainer& trainer) {
   const ModelSpec& model = trainer.problem().model;
   agree(trainer.ranks().world(), [&] {
-    std::error_code ignored;
-    if (exists(path) && !std::filesystem::is_directory(path, ignored)) {
-      throw InputError(fmt::format("{}: expected a Hugging Face directory", path));
-    }
-    require_same_model(CheckpointDirectory::file(path, "config.json"), model);
-    const HfWeights weights(open_weights(path), model);
+    const HfWeights weights = weights_of(path, model);
     std::vector<StoredTensor> tensors;
     for (const TensorSpec& spec : model_tensors(model)) {
       tensors.push_back(stored_weight(weights, spec, weight_states(trainer.schedule(), spec.name)));

@@ -1,5 +1,6 @@
 // A cluster file to start from: the text of one that exists, with the lines that were asked for
 // changed. Everything else stays as it is, with its comments, which say where each number is from.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -10,6 +11,8 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/error.h"
+#include "fpdt/base/math.h"
+#include "fpdt/base/units.h"
 #include "fpdt/io/cluster_file.h"
 #include "fpdt/io/file.h"
 
@@ -39,19 +42,16 @@ class ClusterText {
 
   // Changes the value of a key of the cluster itself. A key that is missing comes after the name.
   void set(std::string_view key, const std::string& value) {
-    const std::string start = fmt::format("{}: ", key);
-    std::size_t name = 0;
-    for (std::size_t i = 0; i < lines_.size(); ++i) {
-      if (lines_[i].starts_with("name: ")) name = i;
-      if (!lines_[i].starts_with(start)) continue;
-      const std::string before = lines_[i].substr(start.size());
-      const std::string old = before.substr(0, before.find("  #"));
-      if (old == value) return;
-      lines_[i] = fmt::format("{}{}  # {} in {}", start, value, old, origin_);
-      return;
-    }
-    lines_.insert(lines_.begin() + static_cast<std::ptrdiff_t>(name) + 1,
-                  fmt::format("{}{}", start, value));
+    if (change(fmt::format("{}: ", key), value)) return;
+    const auto name = std::find_if(lines_.begin(), lines_.end(), [](const std::string& line) {
+      return line.starts_with("name: ");
+    });
+    lines_.insert(name + 1, fmt::format("{}: {}", key, value));
+  }
+  // Changes a size of `host_outside`, if the file gives it.
+  void set_host_outside(std::string_view key, Bytes size) {
+    constexpr std::int64_t kMebi = 1 << 20;
+    change(fmt::format("  {}: ", key), fmt::format("{}MiB", div_ceil(size.value, kMebi)));
   }
   // Names the file and says what it is made from, at its head and in its source.
   void introduce(const std::string& name) {
@@ -75,9 +75,34 @@ class ClusterText {
   }
 
  private:
+  // Changes the value in the line that starts so. Returns whether there is one.
+  bool change(const std::string& start, const std::string& value) {
+    for (std::string& line : lines_) {
+      if (!line.starts_with(start)) continue;
+      const std::string before = line.substr(start.size());
+      const std::string old = before.substr(0, before.find("  #"));
+      if (old != value) line = fmt::format("{}{}  # {} in {}", start, value, old, origin_);
+      return true;
+    }
+    return false;
+  }
+
   std::string origin_;
   std::vector<std::string> lines_;
 };
+
+// Page descriptors and page tables grow with the memory of a node.
+void resize_host(const ClusterSpec& origin, Bytes host_memory, ClusterText& text) {
+  constexpr std::int64_t kDescriptors = 64;  // one 64th of memory
+  const OutsideHost& outside = origin.host_outside;
+  const Bytes descriptors{host_memory.value / kDescriptors};
+  const Bytes services = outside.system - Bytes{origin.host_memory.value / kDescriptors};
+  text.set_host_outside("system", descriptors + std::max(Bytes{0}, services));
+  const double share =
+      static_cast<double>(host_memory.value) / static_cast<double>(origin.host_memory.value);
+  const double tables = static_cast<double>(outside.page_tables.value) * share;
+  text.set_host_outside("page_tables", Bytes{static_cast<std::int64_t>(tables)});
+}
 
 // The rates of a smaller machine do not say how its devices and nodes reach others.
 void note_missing_rates(const ClusterSpec& cluster) {
@@ -94,12 +119,16 @@ void note_missing_rates(const ClusterSpec& cluster) {
 }
 
 // Notes the values that the file takes over from another machine.
-void note_taken_over(const ClusterSpec& cluster, const std::string& origin) {
+void note_taken_over(const ClusterSpec& cluster, const ClusterSpec& origin) {
   const double peak = cluster.rates.peak_flops * 1e-12;
+  const std::int64_t devices = origin.devices_per_node;
   say(fmt::format(
-      "note: from {}: {}; {} outside the arena of a device and {} of a node; change what differs, "
-      "or let `fpdt-run bench` measure it\n",
-      origin, peak > 0 ? fmt::format("{:.4g} TFLOP/s and all other rates", peak) : "no rates",
+      "note: from {}: {}{}; {} outside the arena of a device and {} of a node; change what "
+      "differs, or let `fpdt-run bench` measure it\n",
+      origin.name, peak > 0 ? fmt::format("{:.4g} TFLOP/s and all other rates", peak) : "no rates",
+      peak > 0 && devices > 1 && devices != cluster.devices_per_node
+          ? fmt::format(" (`link` is that of {} devices)", devices)
+          : "",
       format_bytes(cluster.outside_bytes()), format_bytes(cluster.host_outside_bytes())));
 }
 
@@ -130,9 +159,12 @@ int new_cluster(const ClusterFlags& flags) {
   };
   size("device_memory", "--device-memory", flags.device_memory);
   size("host_memory", "--host-memory", flags.host_memory);
+  if (!flags.host_memory.empty()) {
+    resize_host(origin, parse_size("--host-memory", flags.host_memory), text);
+  }
   const std::string made = text.text();
   const ClusterSpec cluster = parse_cluster(made, flags.out.empty() ? "new cluster" : flags.out);
-  note_taken_over(cluster, origin.name);
+  note_taken_over(cluster, origin);
   note_missing_rates(cluster);
   if (flags.out.empty()) {
     print_result(made);

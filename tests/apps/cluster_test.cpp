@@ -19,13 +19,17 @@ TEST_F(Cluster, KeepsAllThatIsNotAskedFor) {
   expected.name = "mine";
   expected.nodes = 3;
   expected.devices_per_node = 8;
-  expected.host_memory = Bytes{std::int64_t{512} << 30};
+  // Half of the memory of a node: half of its page descriptors (16 GiB) and of its page tables.
+  constexpr std::int64_t kGibi = 1 << 30;
+  expected.host_memory = Bytes{512 * kGibi};
+  expected.host_outside.system = expected.host_outside.system - Bytes{8 * kGibi};
+  expected.host_outside.page_tables = Bytes{7 * kGibi};
   expected.source = "made from a100-80g-x4; " + expected.source;
   const std::string text = contents("mine.yaml");
   EXPECT_EQ(parse_cluster(text, "mine.yaml"), expected);
   EXPECT_TRUE(says(made.err,
-                   "note: from a100-80g-x4: 312 TFLOP/s and all other rates; 4.99 GiB "
-                   "outside the arena of a device and "))
+                   "note: from a100-80g-x4: 312 TFLOP/s and all other rates (`link` is that of 4 "
+                   "devices); 4.99 GiB outside the arena of a device and "))
       << "what may differ on another card";
   EXPECT_TRUE(says(text, "\nhost_memory: 512GiB  # 1TiB in a100-80g-x4\n"));
   EXPECT_TRUE(says(text, "\n  # Pinned memory over PCIe 4 x16: 24.8e9 alone")) << "a comment";

@@ -82,7 +82,8 @@ TEST(ClusterFile, SaysWhatItTakesForTheMemoryOutside) {
                       "c.yaml", &notes));
     return notes.empty() ? "" : notes.front();
   };
-  EXPECT_NE(note("").find("taken as none, as on a CPU; a GPU needs 1 to 4 GiB"), std::string::npos);
+  EXPECT_NE(note("").find("taken as none, as on a CPU; for a GPU give 1 to 4 GiB, "),
+            std::string::npos);
   EXPECT_NE(note("attention: cudnn\nrow_multiple: 128\n").find("1.94 GiB is an estimate"),
             std::string::npos)
       << note("attention: cudnn\nrow_multiple: 128\n");

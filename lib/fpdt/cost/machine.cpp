@@ -146,11 +146,13 @@ Machine::Machine(const ClusterSpec& cluster, RateEnd which)
       attention_shares_(by_logarithm(cluster.rates.attention_shares)),
       network_shares_(by_logarithm(cluster.rates.network_shares)) {
   if (!(cluster.rates.network_seconds.typical > 0)) remote_seconds_ = peer_seconds_;
-  const std::vector<std::string_view> missing = missing_rates(cluster);
+  std::vector<std::string_view> missing = missing_rates(cluster);
   if (!missing.empty()) {
-    throw InputError(fmt::format(
-        "cluster {} cannot be timed, these rates are missing: {}; `fpdt-run bench` measures them",
-        cluster.name, fmt::join(missing, ", ")));
+    if (!(cluster.rates.peak_flops > 0)) missing.insert(missing.begin(), "peak_flops");
+    throw InputError(
+        fmt::format("cluster {} cannot be timed, these rates are missing: {}; `fpdt-run bench` "
+                    "measures them, `fpdt-plan cluster new --like C` takes those of another",
+                    cluster.name, fmt::join(missing, ", ")));
   }
   const double memory = host_memory_speed(cluster, which);
   pace_ = paces(cluster.rates.interference, which,

@@ -39,11 +39,12 @@ std::vector<std::string_view> without_range(const ClusterSpec& cluster) {
 void complete(const Node& root, ClusterSpec& cluster, std::vector<std::string>& notes) {
   if (root.find("outside") == nullptr) {
     cluster.outside = estimated_outside(cluster);
-    notes.push_back(
-        fmt::format("no `outside`, the memory of driver and libraries on a device: {}",
-                    cluster.attention == AttentionKernels::own
-                        ? "taken as none, as on a CPU; a GPU needs 1 to 4 GiB"
-                        : fmt::format("{} is an estimate", format_bytes(cluster.outside_bytes()))));
+    notes.push_back(fmt::format(
+        "no `outside`, the memory of driver and libraries on a device: {}",
+        cluster.attention == AttentionKernels::own
+            ? "taken as none, as on a CPU; for a GPU give 1 to 4 GiB, `attention: cudnn` "
+              "and `row_multiple: 128`"
+            : fmt::format("{} is an estimate", format_bytes(cluster.outside_bytes()))));
   }
   if (root.find("host_outside") == nullptr) {
     cluster.host_outside = estimated_host_outside(cluster);

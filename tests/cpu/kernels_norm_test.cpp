@@ -131,6 +131,9 @@ TEST(NormKernel, Backward) {
   check_backward({513, 20, NormKind::rms});  // more rows than are summed at once
   check_backward({520, 7, NormKind::layer, Dtype::f32, true});
   check_backward({2, 10000, NormKind::layer, Dtype::bf16, true});
+  // Widths whose sums fill 48 KiB of a GPU's shared memory.
+  check_backward({2, 6144, NormKind::layer, Dtype::bf16, true});
+  check_backward({2, 12288, NormKind::rms, Dtype::bf16});
 }
 
 TEST(NormKernel, BackwardWithoutWeightGradientsAndInPlace) {

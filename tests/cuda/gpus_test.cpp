@@ -146,7 +146,7 @@ TEST(Gpus, SharedMemoryIsAskedForOnEach) {
   for (int i = 0; i < 2; ++i) {
     for (const int gpu : {0, 1}) {
       cuda::use_gpu(gpu);
-      cuda::allow_shared_memory(&kernel, 60000);
+      cuda::allow_shared_memory(&kernel);
     }
   }
   EXPECT_EQ(fake::attribute_calls() - before, 2);

@@ -117,6 +117,10 @@ class CudaBackend::StreamMover final : public Mover {
   }
   void receive(const Body& body, std::int64_t mine,
                std::span<const std::span<const View>> views) override {
+    if (std::ssize(views) > cuda::kMembersMost) {
+      throw InputError(fmt::format("{} of {} ranks on one GPU: its kernels serve at most {}",
+                                   body_name(body), views.size(), cuda::kMembersMost));
+    }
     cuda::receive(body, mine, views, stream_);
   }
   [[nodiscard]] void* stream() const override { return stream_; }

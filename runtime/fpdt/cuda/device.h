@@ -127,10 +127,7 @@ __device__ __forceinline__ T* dynamic_shared() {
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             Stream stream, Arguments&&... arguments) {
-  constexpr std::size_t kWithoutAsking = 48 << 10;
-  if (shared_bytes > kWithoutAsking) {
-    allow_shared_memory(reinterpret_cast<const void*>(kernel), shared_bytes);
-  }
+  if (shared_bytes > kSharedUnasked) allow_shared_memory(reinterpret_cast<const void*>(kernel));
   cudaLaunchConfig_t configuration{};
   configuration.gridDim = grid;
   configuration.blockDim = block;

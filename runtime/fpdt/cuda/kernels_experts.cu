@@ -220,7 +220,7 @@ void execute(const GroupedSum& op, const Frame& frame) {
   const std::int64_t experts = op.slice.of(op.experts);
   FPDT_ASSERT(from.elements >= routes.pairs * op.width && holds(sum, experts * op.width));
   FPDT_ASSERT(!present(weights) || holds(weights, routes.pairs));
-  with_instance(true, {from}, op.width, [&](auto instance) {
+  with_instance(aligned({sum}), {from}, op.width, [&](auto instance) {
     using T = typename decltype(instance)::Type;
     constexpr int N = decltype(instance)::kElements;
     const std::int64_t across = (op.width + kWarp * N - 1) / (kWarp * N);

@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "fpdt/cuda/status.h"
@@ -18,16 +19,17 @@ std::atomic<std::size_t> limit = std::numeric_limits<std::size_t>::max();
 
 }  // namespace
 
-void allow_shared_memory(const void* kernel, std::size_t bytes) {
-  static thread_local std::map<std::pair<int, const void*>, std::size_t> allowed;
+void allow_shared_memory(const void* kernel) {
+  static thread_local std::set<std::pair<int, const void*>> allowed;
   int device = 0;
   check(cudaGetDevice(&device), "the current GPU");
-  std::size_t& most = allowed[{device, kernel}];
-  if (bytes <= most) return;
+  if (allowed.contains({device, kernel})) return;
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, kernel), "attributes of a kernel");
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(bytes)),
+                             static_cast<int>(shared_memory_most() - attributes.sharedSizeBytes)),
         "shared memory of a kernel");
-  most = bytes;
+  allowed.insert({device, kernel});
 }
 
 std::size_t shared_memory_most() {

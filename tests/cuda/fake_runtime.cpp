@@ -16,6 +16,9 @@ namespace {
 // The GPU that this thread has chosen; -1: none, where CUDA would take GPU 0 and open its context.
 thread_local int chosen = -1;
 
+// Of an H100, and of each kernel.
+constexpr int kSharedMost = 227 << 10, kStaticShared = 768;
+
 World& world() {
   static World one;
   return one;
@@ -87,7 +90,13 @@ void set(const Machine& machine) {
   world().peers.clear();
   world().unpinned.clear();
   world().leaked = 0;
+  world().sick = cudaSuccess;
   emulator::use(kHost);
+}
+
+void fall_ill(cudaError_t status) {
+  const std::lock_guard lock(world().mutex);
+  world().sick = status;
 }
 
 void pass(double seconds) {
@@ -202,14 +211,22 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int index) {
 }
 // Each GPU is near the NUMA node of its number.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int index) {
-  *value = attribute == cudaDevAttrHostNumaId ? index : -1;
+  *value = attribute == cudaDevAttrHostNumaId                     ? index
+           : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? kSharedMost
+                                                                  : -1;
   return cudaSuccess;
 }
-cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  *attributes = {};
+  attributes->sharedSizeBytes = kStaticShared;
+  return cudaSuccess;
+}
+// Static memory counts.
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int bytes) {
   const std::lock_guard lock(world().mutex);
   here("cudaFuncSetAttribute");
   ++world().attribute_calls;
-  return cudaSuccess;
+  return bytes + kStaticShared > kSharedMost ? cudaErrorInvalidValue : cudaSuccess;
 }
 cudaError_t cudaSetDevice(int index) {
   const std::lock_guard lock(world().mutex);
@@ -243,6 +260,7 @@ const char* cudaGetErrorName(cudaError_t) { return "cudaErrorOfTheTests"; }
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   const std::lock_guard lock(world().mutex);
+  if (world().sick != cudaSuccess) return world().sick;
   *total = static_cast<std::size_t>(world().machine.memory);
   *free =
       *total - static_cast<std::size_t>(world().allocated(here("cudaMemGetInfo")) + world().leaked);

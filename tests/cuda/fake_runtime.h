@@ -49,6 +49,9 @@ struct Machine {
 // GPUs are untouched again, and without access to each other.
 void set(const Machine& machine);
 
+// From now on, questions about the memory of GPUs fail so.
+void fall_ill(cudaError_t status);
+
 // Called by a task: advances the machine's own clock.
 void pass(double seconds);
 

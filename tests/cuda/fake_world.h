@@ -65,6 +65,7 @@ struct World {
   std::set<std::pair<int, int>> peers;  // {reader, owner}
   std::int64_t allocations = 0;
   std::int64_t leaked = 0;
+  cudaError_t sick = cudaSuccess;
   std::int64_t attribute_calls = 0;
   std::uintptr_t next_name = 0;
   std::uint64_t random = 1;

@@ -205,6 +205,22 @@ TEST(NcclFailure, AnErrorThatComesLate) {
   }
 }
 
+// What NCCL says is passed on though the GPU answers nothing any more.
+TEST(NcclFailure, AGpuThatFailed) {
+  set_machine(2, {.failing_rank = 0, .failing_group = 3, .failure = ncclUnhandledCudaError});
+  const Exchange exchange(2);
+  const Outcomes outcomes = run_processes(2, hurried, [&](NcclCommunicator& communicator) {
+    Rank rank(exchange, communicator);
+    if (communicator.rank() == 0) fake::fall_ill(cudaErrorIllegalAddress);
+    rank.step(0);
+  });
+  ASSERT_TRUE(outcomes[0]);
+  EXPECT_EQ(outcomes[0]->code(), ExitCode::internal);
+  EXPECT_NE(std::string(outcomes[0]->what()).find("NCCL says: "), std::string::npos)
+      << outcomes[0]->what();
+  expect_nothing_left();
+}
+
 // Messages and an all-gather across nodes, of two communicators, wait on one lane, so neither abort
 // returns without the other.
 TEST(NcclFailure, AllCommunicatorsAreAbortedAtOnce) {

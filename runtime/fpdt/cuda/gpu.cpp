@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::int32_t kLeastArchitecture = 80;
 // The first branch of drivers that runs programs of the toolkit's major version (NVIDIA's table of
-// minor version compatibility).
-constexpr std::int32_t kLeastDriver = CUDART_VERSION >= 13000 ? 580 : 525;
+// minor version compatibility), and knows what this program asks: 535 has the NUMA node of a GPU.
+constexpr std::int32_t kLeastDriver = CUDART_VERSION >= 13000 ? 580 : 535;
 
 int attribute(cudaDeviceAttr which, int index) {
   int value = 0;

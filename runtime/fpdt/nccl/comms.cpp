@@ -179,8 +179,11 @@ Error Comms::error(ncclResult_t result, const Comm& comm, std::string_view what)
   const bool peer = result == ncclRemoteError || result == ncclSystemError;
   std::string text =
       fmt::format("rank {}: {}, {}: NCCL says: {}", rank_, comm.name, what, words(api_, result));
-  if (result == ncclUnhandledCudaError) {
-    text += fmt::format("; {} of device memory is free", format_bytes(cuda::free_device_memory()));
+  // A GPU that has failed does not answer, and this must not throw on the thread that watches.
+  std::size_t free = 0, total = 0;
+  if (result == ncclUnhandledCudaError && cudaMemGetInfo(&free, &total) == cudaSuccess) {
+    text += fmt::format("; {} of device memory is free",
+                        format_bytes(Bytes{static_cast<std::int64_t>(free)}));
   }
   return Error(peer ? ExitCode::peer_lost : ExitCode::internal, text);
 }

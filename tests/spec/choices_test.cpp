@@ -42,6 +42,24 @@ TEST(Unused, NamesWhatItTakesAway) {
   EXPECT_EQ(without, plain);
 }
 
+// Ranks that share products have the rows of all of them there, and their own in the loss.
+TEST(Unused, TilesOfSharedProductsDivideTheRowsOfAllRanks) {
+  const Problem problem = test::tiny_problem(test::tiny_llama(), 2, 64);
+  Strategy strategy = canonical(problem, test::tiny_strategy(64));
+  strategy.mesh.tensor = 2;
+  strategy.tiles.ffn_rows = 32;
+  EXPECT_TRUE(without_effect(problem, strategy).empty());
+  strategy.tiles.ffn_rows = 64;
+  EXPECT_THAT(
+      without_effect(problem, strategy),
+      testing::ElementsAre("tiles.ffn_rows has no effect: a chunk has 64 rows on one rank"));
+  strategy.tiles.ffn_rows = 0;
+  strategy.tiles.loss_rows = 32;
+  EXPECT_THAT(
+      without_effect(problem, strategy),
+      testing::ElementsAre("tiles.loss_rows has no effect: a chunk has 32 rows on one rank"));
+}
+
 // Only at stage 3 are there parameters that a node could have all of.
 TEST(Unused, HybridBelowStage3IsHierarchical) {
   Problem problem = test::tiny_problem(test::tiny_llama(), 2, 60);

@@ -64,9 +64,9 @@ std::pair<Problem, Strategy> narrowed(const Problem& problem, const Strategy& st
           window == 0 ? 0
                       : 1 + div_ceil(mul(window - 1, same.tiles.chunk_tokens), shape.chunk_rows);
     }
-    const std::int64_t whole = shape.local_rows(0);
-    same.tiles.ffn_rows = tile(strategy.tiles.ffn_rows, whole, rows);
-    same.tiles.loss_rows = tile(strategy.tiles.loss_rows, whole, rows);
+    same.tiles.ffn_rows =
+        tile(strategy.tiles.ffn_rows, shape.product_rows(0), rows * shape.tensor_ranks);
+    same.tiles.loss_rows = tile(strategy.tiles.loss_rows, shape.local_rows(0), rows);
     same.tiles.loss_vocabulary =
         tile(strategy.tiles.loss_vocabulary, problem.model.vocabulary, kWords);
     findings = check(small, same);

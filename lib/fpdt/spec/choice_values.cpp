@@ -44,12 +44,13 @@ Strategies other_chunks(const Problem& problem, const Strategy& strategy, const 
     if (tokens == strategy.tiles.chunk_tokens) continue;
     Tiles& tiles = values.emplace_back(strategy).tiles;
     tiles.chunk_tokens = tokens;
-    const std::int64_t rows = tokens / shape.sequence_parallel, now = shape.product_rows(0);
+    const std::int64_t rows = tokens / shape.sequence_parallel;
+    const std::int64_t of_products = rows * shape.tensor_ranks, now = shape.product_rows(0);
     if (tiles.expert_slices > 1 && tiles.ffn_rows == 0) {
       // A longer chunk has several tiles like this one, and gathers as much.
-      tiles.ffn_rows = rows > now ? now : 0;
+      tiles.ffn_rows = of_products > now ? now : 0;
       tiles.expert_loop = ExpertLoop::slices;
-    } else if (tiles.ffn_rows == 0 && rows > 8192) {
+    } else if (tiles.ffn_rows == 0 && of_products > 8192) {
       tiles.ffn_rows = 8192;
     }
     if (tiles.loss_rows == 0 && rows > 1024) tiles.loss_rows = 1024;

@@ -9,15 +9,18 @@
 namespace fpdt {
 namespace {
 
+// The rows of a chunk that tiles divide.
+using RowsOfChunk = std::int64_t (Geometry::*)(std::int64_t chunk) const;
+
 // The other values of a tile of rows, and why a tile has no effect.
-auto halves_and_twice(std::int64_t Tiles::*tile) {
-  return [tile](const Problem& problem, const Strategy& s, const Fits&) {
-    return other_tiles(s, tile, geometry(problem, s).local_rows(0));
+auto halves_and_twice(std::int64_t Tiles::*tile, RowsOfChunk rows) {
+  return [tile, rows](const Problem& problem, const Strategy& s, const Fits&) {
+    return other_tiles(s, tile, (geometry(problem, s).*rows)(0));
   };
 }
-auto unused_rows(std::int64_t Tiles::*tile) {
-  return [tile](const Problem&, const Strategy& s, const LayerClass&, const Geometry& shape) {
-    const std::int64_t most = shape.local_rows(0);
+auto unused_rows(std::int64_t Tiles::*tile, RowsOfChunk rows) {
+  return [tile, rows](const Problem&, const Strategy& s, const LayerClass&, const Geometry& shape) {
+    const std::int64_t most = (shape.*rows)(0);
     return s.tiles.*tile < most ? "" : fmt::format("a chunk has {} rows on one rank", most);
   };
 }
@@ -95,10 +98,10 @@ std::vector<Choice> rows_of_tiles() {
        .member = at(&Strategy::tiles, &Tiles::ffn_rows),
        .form = Form::tokens,
        .turn = 18,
-       .others = halves_and_twice(&Tiles::ffn_rows),
+       .others = halves_and_twice(&Tiles::ffn_rows, &Geometry::product_rows),
        .simplest = "whole tiles of feed-forward",
        .simplify = set<Tiles, std::int64_t>(&Strategy::tiles, &Tiles::ffn_rows, 0),
-       .unused = unused_rows(&Tiles::ffn_rows)},
+       .unused = unused_rows(&Tiles::ffn_rows, &Geometry::product_rows)},
       row_of_expert_slices(),
       row_of_expert_loop(),
       {.key = "tiles.loss_rows",
@@ -106,10 +109,10 @@ std::vector<Choice> rows_of_tiles() {
        .member = at(&Strategy::tiles, &Tiles::loss_rows),
        .form = Form::tokens,
        .turn = 19,
-       .others = halves_and_twice(&Tiles::loss_rows),
+       .others = halves_and_twice(&Tiles::loss_rows, &Geometry::local_rows),
        .simplest = "whole tiles of loss",
        .simplify = set<Tiles, std::int64_t>(&Strategy::tiles, &Tiles::loss_rows, 0),
-       .unused = unused_rows(&Tiles::loss_rows)},
+       .unused = unused_rows(&Tiles::loss_rows, &Geometry::local_rows)},
       {.key = "tiles.loss_vocabulary",
        .meaning = "words of a tile of the loss; 0: the vocabulary",
        .member = at(&Strategy::tiles, &Tiles::loss_vocabulary),

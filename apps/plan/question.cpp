@@ -11,6 +11,7 @@
 #include "fpdt/io/model_file.h"
 #include "fpdt/io/strategy_file.h"
 #include "fpdt/plan/methods/published.h"
+#include "fpdt/plan/search/longest.h"
 #include "fpdt/spec/attention_kernels.h"
 
 #include "common/command.h"
@@ -41,13 +42,6 @@ Bytes host_budget(const QuestionFlags& flags, const ClusterSpec& cluster) {
                     format_bytes(cluster.host_outside_bytes())));
   }
   return budget;
-}
-
-// A row multiple for each rank, or what the model has positions for.
-std::int64_t shortest(const Problem& problem) {
-  const std::int64_t rows = problem.ranks() * problem.cluster.row_multiple;
-  const std::int64_t positions = problem.model.learned_positions;
-  return positions > 0 ? std::min(rows, positions) : rows;
 }
 
 // The sequences of a step, and how they are divided where that is asked.
@@ -90,9 +84,16 @@ void pin_published(Pins& pins, const QuestionFlags& flags, Problem& problem) {
         "--published decides everything but the batch: leave --chunk, --gradients, "
         "--data-parallel and --micro-batches out");
   }
+  const ClusterSpec used = usable_part(problem, pins);
+  note_unused(problem, pins, used.devices());
+  problem.cluster = used;
   problem = with_published_kernels(problem);
   pins.strategy = pins.method->published(problem, pins.batch);
-  pins.batch = pins.strategy->mesh.replicas * pins.strategy->micro_batches;
+  const std::int64_t batch = pins.strategy->mesh.replicas * pins.strategy->micro_batches;
+  if (batch != pins.batch) {
+    throw InputError(fmt::format("--batch {}: {} as published trains {} sequences or a multiple",
+                                 pins.batch, pins.method->title, batch));
+  }
   pins.method = nullptr;  // a short sequence has one chunk, which is outside the region of FPDT
   require_sound(problem, *pins.strategy, "");
 }
@@ -121,6 +122,7 @@ Pins load_pins(const QuestionFlags& flags, Problem& problem) {
   if (flags.strategy.empty()) return pins;
   const std::string file = find_shared(Shelf::strategies, "--strategy", flags.strategy);
   pins.strategy = load_strategy(file);
+  if (flags.seq_len.empty()) problem.seq_len = shortest_sequence(problem, pins);
   problem.cluster = used_cluster(problem.cluster, *pins.strategy, flags.strategy);
   require_sound(problem, *pins.strategy, file);
   pins.batch = pins.strategy->mesh.replicas * pins.strategy->micro_batches;
@@ -217,18 +219,16 @@ Question load_question(const QuestionFlags& flags, bool all_gpus) {
   Question question;
   Problem& problem = question.problem;
   std::vector<std::string> notes;
-  const std::string model = find_shared(Shelf::models, "--model", flags.model);
-  problem.model = load_model(model, &notes);
+  question.model_file = find_shared(Shelf::models, "--model", flags.model);
+  problem.model = load_model(question.model_file, &notes);
   for (const std::string& note : notes) say(fmt::format("note: {}\n", note));
   notes.clear();
   problem.cluster = question.machine =
       load_cluster(find_shared(Shelf::clusters, "--cluster", flags.cluster), &notes);
   for (const std::string& note : notes) say(fmt::format("note: {}\n", note));
   if (flags.gpus > 0) problem.cluster = with_devices(problem.cluster, flags.gpus);
-  problem.seq_len =
-      flags.seq_len.empty() ? shortest(problem) : parse_length("--seq-len", flags.seq_len);
-  const std::string positions = note_positions(model, problem.seq_len);
-  if (!positions.empty() && !flags.seq_len.empty()) say(fmt::format("note: {}\n", positions));
+  problem.seq_len = flags.seq_len.empty() ? shortest_sequence(problem, {})
+                                          : parse_length("--seq-len", flags.seq_len);
   const bool fused = problem.cluster.attention == AttentionKernels::cudnn;
   problem.documents = flags.documents || (!flags.one_document && !fused);
   problem.optimizer = flags.optimizer;
@@ -243,9 +243,15 @@ Question load_question(const QuestionFlags& flags, bool all_gpus) {
   }
   question.unused = asked - problem.cluster.devices();
   if (flags.published) question.published = method_named(flags.method);
-  note_own_attention(problem, question.pins.strategy.value_or(default_strategy(problem)));
+  if (!flags.seq_len.empty()) note_length(question, problem);
   note_own_products(problem);
   return question;
+}
+
+void note_length(const Question& question, const Problem& problem) {
+  const std::string positions = note_positions(question.model_file, problem.seq_len);
+  if (!positions.empty()) say(fmt::format("note: {}\n", positions));
+  note_own_attention(problem, question.pins.strategy.value_or(default_strategy(problem)));
 }
 
 void note_unused(const Problem& problem, const Pins& pins, std::int64_t used,

@@ -53,6 +53,7 @@ struct Question {
   Pins pins;
   std::int64_t unused = 0;            // GPUs that were asked for beyond them
   const Method* published = nullptr;  // whose published strategy is pinned
+  std::string model_file;             // or the directory
 };
 
 // InputError with the flag or the line that is wrong. What was ignored goes to standard error.
@@ -71,6 +72,8 @@ ClusterSpec used_cluster(const ClusterSpec& whole, const Strategy& strategy, std
 // The value of a flag, a token count. InputError when it is none.
 std::int64_t parse_length(const std::string& flag, const std::string& text);
 
+// Says on standard error what the length of a sequence means for weights and for kernels.
+void note_length(const Question& question, const Problem& problem);
 // Says on standard error when attention tiles are not computed by the kernels whose rates the
 // cluster has; `name`: of the strategy, where there are several.
 void note_own_attention(const Problem& problem, const Strategy& strategy,

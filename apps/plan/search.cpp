@@ -154,6 +154,8 @@ Command declare_max_seq(Options& options) {
     };
     Answer answer = answer_longest(true);
     if (answer.longest > 0 && !answer.plan) answer = answer_longest(false);
+    watch.hide();
+    if (answer.plan) note_length(question, question.problem);
     return finish(answer, *flags, watch);
   };
 }

@@ -28,7 +28,7 @@ void Simulated::move_to(const ClusterSpec& cluster) {
   problem.cluster = with_devices(cluster, problem.ranks());
   problem.cluster.row_multiple = row_multiple;
   problem.device_budget = cluster.device_memory;
-  problem.host_budget = cluster.host_available();
+  problem.host_budget = problem.cluster.host_available();
 }
 
 TimelinePicture Simulated::picture() const {

@@ -57,10 +57,10 @@ std::string row(Over over, const SweepPoint& point) {
   const Throughput& now = one.throughput[kTypicalCase];
   const Geometry shape = geometry(point.problem, one.strategy);
   return fmt::format(
-      "{:>11}  {:<12}{:>9}{:>14}{:>12.4g}{:>17}{:>11}{:>11}{}  {}\n", label(over, point),
+      "{:>11}  {:<12}{:>9}{:>14}{:>12}{:>17}{:>11}{:>11}{}  {}\n", label(over, point),
       verdict_text(one), format_tokens(shape.chunk_rows), format_seconds(now.step_seconds),
-      now.tokens_per_second_per_gpu, mfu_text(one), format_bytes(one.usage.device),
-      format_bytes(one.usage.host_node),
+      format_throughput(now.tokens_per_second_per_gpu), mfu_text(one),
+      format_bytes(one.usage.device), format_bytes(one.usage.host_node),
       sent_text(over, format_bytes(Bytes{one.sent.node}), format_bytes(Bytes{one.sent.network})),
       word(one.binding));
 }
@@ -118,6 +118,7 @@ int sweep(const SweepFlags& flags) {
   std::vector<SweepPoint> points = sweep_points(question, over, flags.values, watch.listener());
   watch.hide();
   note_unused_gpus(question, over, points);
+  if (over == Over::seq_len) note_length(question, points.back().problem);
   // Opened before the work, so that a wrong path costs no time.
   if (!flags.draw.empty()) AtomicFile{flags.draw};
   const auto print = [&](const std::string& text) {

@@ -31,6 +31,21 @@ TEST_F(MaxSeq, FindsALengthThatFitsAndNothingMuchLonger) {
   EXPECT_EQ(search(fmt::format("--seq-len {} {}", longest + longest / 32, budget)).code, 3);
 }
 
+// The limit of chunks ends the lengths of a pinned chunk, and a strategy names chunks that short
+// sequences do not have. Neither is an error.
+TEST_F(MaxSeq, TakesAChunkAndAStrategy) {
+  const std::string machine = "--model llama-tiny --cluster cpu-local";
+  const Outcome chunk = plan(fmt::format("max-seq {} --chunk 256 --json", machine));
+  ASSERT_EQ(chunk.code, 0) << chunk.err;
+  EXPECT_LE(json::parse(chunk.out).at("max_seq_len"), 180 * 256);
+  write("late.yaml",
+        "tiles: {chunk_tokens: 1K}\nlayer_classes:\n  - recompute: keep_attention\n"
+        "    first_stored_chunk: 2\n");
+  const Outcome late = plan(fmt::format("max-seq {} --strategy late.yaml --json", machine));
+  ASSERT_EQ(late.code, 0) << late.err;
+  EXPECT_GT(json::parse(late.out).at("max_seq_len"), 2 * 1024);
+}
+
 // A longer step is worth less: the length with a limit is no longer, and holds it.
 TEST_F(MaxSeq, HoldsALimitOfTime) {
   const std::string budget = "--method fpdt --host-budget 2MiB --device-budget 2MiB";

@@ -389,6 +389,14 @@ TEST_F(Search, TakesThePublishedStrategy) {
   EXPECT_EQ(strategy.at("method"), "fpdt");
   EXPECT_EQ(strategy.at("chunk_tokens"), 65536);
   EXPECT_EQ(strategy.at("settings").at("copies").at("duplex"), false);
+  // On three GPUs, two sequences of two heads leave one unused, as in a search.
+  ASSERT_EQ(shell("sed 's/^devices_per_node: 2/devices_per_node: 3/' timed.yaml >three.yaml").code,
+            0);
+  const Outcome three = plan(
+      "search --model model.yaml --cluster three.yaml --seq-len 510 --method "
+      "fpdt --published --batch 2 --json");
+  EXPECT_TRUE(says(three.err, "note: 1 of 3 GPUs stay unused: 2 sequences and ")) << three.err;
+  EXPECT_EQ(three.code, 0);
   const json ulysses = answer("--seq-len 512 --method ulysses --published --batch 2");
   EXPECT_EQ(ulysses.at("strategy").at("method"), "ulysses");
   EXPECT_EQ(ulysses.at("strategy").at("settings").at("micro_batches"), 2);

@@ -170,6 +170,15 @@ TEST_F(Sweep, PrintsEachRowOnceItIsKnown) {
   EXPECT_FALSE(says(result.out, "512K"));
 }
 
+// As for a search of that length: which kernels compute, and what weights have not seen.
+TEST_F(Sweep, NotesWhatTheLongestMeans) {
+  const Outcome found = plan(
+      "sweep --over seq-len --values 2K,4K --model gemma3-1b --cluster h100-80g-x1 --method fpdt");
+  ASSERT_EQ(found.code, 0) << found.err;
+  EXPECT_TRUE(says(found.err, "note: attention tiles that a window cuts")) << found.err;
+  EXPECT_FALSE(says(found.out, "e+")) << "throughput as search prints it: " << found.out;
+}
+
 TEST_F(Sweep, TimesAStrategyThatIsGiven) {
   write("s.yaml", "storage: f32\ntiles: {chunk_tokens: 64}\ncopies: {prefetch_depth: 2}\n");
   const json chunks = points("--over chunk --seq-len 256 --strategy s.yaml --values 32,128");

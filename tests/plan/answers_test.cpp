@@ -8,6 +8,7 @@
 #include "fpdt/plan/answers/nearest.h"
 #include "fpdt/plan/answers/outcome.h"
 #include "fpdt/plan/answers/sweep.h"
+#include "fpdt/plan/fit.h"
 #include "fpdt/plan/search/longest.h"
 
 #include "problems.h"
@@ -154,7 +155,67 @@ TEST(Comparisons, CurvesEndWhereNothingFits) {
   const auto reaches = [&](const ComparedCurve& curve) { return curve.points.size(); };
   EXPECT_EQ(reaches(curves.back()), lengths.size());
   EXPECT_FALSE(curves.back().points.back().fits());
-  EXPECT_TRUE(possible_length(problem.model, lengths.back()));
+  EXPECT_TRUE(possible_length(problem, {}, lengths.back()));
+}
+
+// Where nothing fits, and where the model has no positions for a row multiple on each rank.
+TEST(Comparisons, HaveALengthWhateverFits) {
+  Problem problem = timed_problem(tiny_llama(), 2, 64);
+  problem.device_budget = Bytes{1};
+  for (const std::int64_t multiple : {1, 8, 1 << 20}) {
+    problem.cluster.row_multiple = multiple;
+    EXPECT_FALSE(doubling_lengths(problem, {}).empty()) << multiple;
+  }
+  problem = timed_problem(tiny_gpt(), 2, 64);
+  problem.model.learned_positions = 100;
+  problem.cluster.row_multiple = 64;
+  EXPECT_EQ(doubling_lengths(problem, {}), std::vector<std::int64_t>{100});
+  EXPECT_EQ(usual_values(problem, {}, Over::seq_len), std::vector<std::int64_t>{100});
+}
+
+// Rows of methods answer the question that was asked.
+TEST(Comparisons, RowsHaveTheGradientsAndTheReplicasThatArePinned) {
+  const Problem problem = timed_problem(tiny_llama(), 2, 64);
+  const Pins pins{.batch = 2, .data_parallel = 2, .gradients = Storage::bf16};
+  for (const Contender& contender : contenders(problem, pins)) {
+    EXPECT_EQ(contender.pins.gradients, Storage::bf16) << contender.name;
+    EXPECT_EQ(contender.pins.data_parallel, 2) << contender.name;
+    EXPECT_EQ(contender.pins.batch, 2) << contender.name;
+  }
+}
+
+// The processes of more devices leave less of a node's memory. A budget that was given stays.
+TEST(Sweeps, OtherMachinesHaveTheHostMemoryOfTheirOwn) {
+  Problem problem = timed_problem(tiny_llama(), 4, 256);
+  problem.cluster.devices_per_node = 4;
+  problem.cluster.host_memory = Bytes{1 << 30};
+  problem.cluster.host_outside.process = Bytes{1 << 20};
+  problem.host_budget = problem.cluster.host_available();
+  const Bytes of_one = with_devices(problem.cluster, 1).host_available();
+  ASSERT_GT(of_one, problem.host_budget);
+  for (const Over over : {Over::gpus, Over::weak_scaling}) {
+    EXPECT_EQ(sweep_point(problem, {}, over, 1).problem.host_budget, of_one);
+  }
+  problem.host_budget = Bytes{1 << 28};
+  EXPECT_EQ(sweep_point(problem, {}, Over::gpus, 1).problem.host_budget, Bytes{1 << 28});
+}
+
+// The limit of chunks ends the lengths of a pinned chunk, and is no error.
+TEST(Longest, EndsWhereChunksAreTooMany) {
+  const Problem problem = timed_problem(tiny_llama(), 2, 256);
+  const Pins pins{.chunk_tokens = 32};
+  const std::int64_t longest = longest_sequence(problem, pins);
+  EXPECT_LE(longest, kChunksMost * 32);
+  EXPECT_GE(longest, kChunksMost * 32 / 64 * 63);
+}
+
+// A sequence of one chunk has no third one, from which such a strategy stores.
+TEST(Longest, OfAStrategyThatNamesALaterChunk) {
+  const Problem problem = timed_problem(tiny_llama(), 2, 256);
+  const Strategy strategy =
+      with_stored_from(problem, spilled(problem, 1, 64), {2, problem.model.layers});
+  ASSERT_EQ(strategy.layer_classes.front().first_stored_chunk, 2);
+  EXPECT_GT(longest_sequence(problem, {.strategy = strategy}), 2 * 64);
 }
 
 }  // namespace

@@ -206,6 +206,20 @@ struct Problem {
   [[nodiscard]] std::int64_t ranks() const { return cluster.devices(); }
 };
 
+// The problem with sequences of so many tokens.
+inline Problem with_length(Problem problem, std::int64_t tokens) {
+  problem.seq_len = tokens;
+  return problem;
+}
+// The problem on so many devices of a machine. A host budget that is all memory of a node remains
+// that, though the processes of other numbers of devices leave more or less of it.
+inline Problem with_devices(Problem problem, const ClusterSpec& machine, std::int64_t devices) {
+  const bool all = problem.host_budget == problem.cluster.host_available();
+  problem.cluster = with_devices(machine, devices);
+  if (all) problem.host_budget = problem.cluster.host_available();
+  return problem;
+}
+
 // Most chunks of a sequence: u chunks take about 3 u^2 ops, which stay under 100K in a block.
 inline constexpr std::int64_t kChunksMost = 180;
 

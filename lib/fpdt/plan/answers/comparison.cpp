@@ -13,11 +13,6 @@ namespace {
 
 constexpr std::size_t kMostLengths = 8;
 
-Problem with_length(Problem problem, std::int64_t tokens) {
-  problem.seq_len = tokens;
-  return problem;
-}
-
 ComparedPoint point_at(const Problem& problem, const Contender& contender,
                        const OnProgress& progress) {
   ComparedPoint point{problem, {}};
@@ -39,6 +34,8 @@ std::vector<Contender> contenders(const Problem& problem, const Pins& pins,
     Pins its;
     its.method = method;
     its.batch = pins.batch;
+    its.data_parallel = pins.data_parallel;
+    its.gradients = pins.gradients;
     const ClusterSpec part = usable_part(problem, its);
     Problem on_part = problem;
     on_part.cluster = part;
@@ -63,21 +60,23 @@ Contended contend(const Problem& problem, const Contender& contender, const OnPr
 
 std::vector<std::int64_t> doubling_lengths(const Problem& problem, const Pins& pins) {
   constexpr std::int64_t kFirst = 131072;
+  const auto possible = [&](std::int64_t tokens) { return possible_length(problem, pins, tokens); };
   const auto fits = [&](std::int64_t tokens) {
-    return possible_length(problem.model, tokens) &&
-           any_fit(with_length(problem, tokens), pins).has_value();
+    return possible(tokens) && any_fit(with_length(problem, tokens), pins).has_value();
   };
-  const std::int64_t shortest = problem.ranks() * problem.cluster.row_multiple;
+  const std::int64_t shortest = shortest_sequence(problem, pins);
   std::int64_t longest = kFirst;
+  while (longest < shortest) longest *= 2;
   while (longest / 2 >= shortest && !fits(longest)) longest /= 2;
   while (fits(2 * longest)) longest *= 2;
   std::vector<std::int64_t> lengths;
-  std::int64_t first = std::min(kFirst, longest / 8);
+  std::int64_t first = std::max(std::int64_t{1}, std::min(kFirst, longest / 8));
   first = std::max(longest > 4 * kFirst ? kFirst : first, longest >> (kMostLengths - 2));
   while (first < shortest) first *= 2;
   for (std::int64_t length = first; length <= 2 * longest; length *= 2) {
-    if (possible_length(problem.model, length)) lengths.push_back(length);
+    if (possible(length)) lengths.push_back(length);
   }
+  if (lengths.empty()) lengths.push_back(shortest);
   return lengths;
 }
 
@@ -101,7 +100,8 @@ std::vector<ComparedCurve> compared_curves(const Problem& problem, bool go_on,
     }
     // The usual lengths come from bytes before placement: a search may go further.
     const bool last = i + 1 == lengths.size();
-    if (any && last && go_on && possible_length(problem.model, 2 * lengths[i])) {
+    if (any && last && go_on &&
+        possible_length(problem, curves.back().contender.pins, 2 * lengths[i])) {
       lengths.push_back(2 * lengths[i]);
     }
   }

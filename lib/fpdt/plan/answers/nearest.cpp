@@ -65,8 +65,7 @@ std::vector<std::int64_t> larger_counts(const ClusterSpec& machine, std::int64_t
 std::optional<Nearest> more_devices(const Problem& problem, const Pins& pins,
                                     const ClusterSpec& machine) {
   for (const std::int64_t devices : larger_counts(machine, problem.ranks())) {
-    Problem larger = problem;
-    larger.cluster = with_devices(machine, devices);
+    const Problem larger = with_devices(problem, machine, devices);
     if (splits(larger, pins).empty() || !any(larger, pins)) continue;
     const std::int64_t nodes = larger.cluster.nodes;
     return Nearest{Nearest::What::gpus, devices, nodes};
@@ -159,8 +158,7 @@ std::optional<Fewer> faster_on_fewer(const Problem& problem, const Pins& pins,
   const std::int64_t node = problem.cluster.devices_per_node;
   for (std::int64_t devices = problem.ranks() / 2; devices > 0; devices /= 2) {
     if (devices > node && devices % node != 0) continue;
-    Problem smaller = problem;
-    smaller.cluster = with_devices(problem.cluster, devices);
+    const Problem smaller = with_devices(problem, problem.cluster, devices);
     const Machine machine(smaller.cluster, RateEnd::typical);
     const Bound bound = bound_of(smaller, best.storage, best.gradients, pins.batch, machine);
     if (bound.step_seconds >= static_cast<double>(least) * 1e-9) break;

@@ -20,15 +20,20 @@ std::vector<std::int64_t> usual_lengths(const Problem& problem, const Pins& pins
   constexpr std::int64_t kMost = 11;  // powers of two
   constexpr double kApart = 1.1;      // the longest from the power below it
   const std::int64_t longest = longest_sequence(problem, pins, progress);
-  if (longest == 0) return {kFirst};
+  const auto possible = [&](std::int64_t tokens) { return possible_length(problem, pins, tokens); };
+  if (longest == 0) return {possible(kFirst) ? kFirst : shortest_sequence(problem, pins)};
   std::int64_t last = 1;
   while (2 * last <= longest) last *= 2;
   std::int64_t first = std::max(std::min(kFirst, last / 8), last >> (kMost - 1));
   first = std::max({first, problem.ranks() * problem.cluster.row_multiple, std::int64_t{1}});
   std::vector<std::int64_t> lengths;
-  for (std::int64_t length = first; length <= last; length *= 2) lengths.push_back(length);
-  if (static_cast<double>(longest) > kApart * static_cast<double>(last)) lengths.push_back(longest);
-  if (possible_length(problem.model, 2 * last)) lengths.push_back(2 * last);
+  for (std::int64_t length = first; length <= last; length *= 2) {
+    if (possible(length)) lengths.push_back(length);
+  }
+  if (lengths.empty() || static_cast<double>(longest) > kApart * static_cast<double>(last)) {
+    lengths.push_back(longest);
+  }
+  if (possible(2 * last)) lengths.push_back(2 * last);
   return lengths;
 }
 
@@ -127,7 +132,7 @@ SweepPoint sweep_point(const Problem& problem, const Pins& pins, Over over, std:
       point.problem.seq_len = value;
       break;
     case Over::gpus:
-      point.problem.cluster = with_devices(point.problem.cluster, value);
+      point.problem = with_devices(problem, problem.cluster, value);
       break;
     case Over::weak_scaling: {
       const std::int64_t tokens = mul(problem.seq_len, value);
@@ -135,7 +140,7 @@ SweepPoint sweep_point(const Problem& problem, const Pins& pins, Over over, std:
         throw InputError(fmt::format("{} tokens on {} devices are no whole number on {}",
                                      problem.seq_len, problem.ranks(), value));
       }
-      point.problem.cluster = with_devices(point.problem.cluster, value);
+      point.problem = with_devices(problem, problem.cluster, value);
       point.problem.seq_len = tokens / problem.ranks();
       break;
     }
@@ -159,7 +164,7 @@ void answer_lengths(std::vector<SweepPoint>& points, const SweepListener& listen
   // The longest is a bound before placement: a search may go further.
   while (points.back().outcome) {
     const SweepPoint& last = points.back();
-    if (!possible_length(last.problem.model, 2 * last.value)) return;
+    if (!possible_length(last.problem, last.pins, 2 * last.value)) return;
     points.push_back(sweep_point(last.problem, last.pins, Over::seq_len, 2 * last.value));
     answer(points.back(), listener);
   }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "fpdt/base/math.h"
+
 namespace fpdt {
 namespace {
 
@@ -50,11 +52,7 @@ std::int64_t longest_sequence(const Problem& problem, const Pins& pins, const On
                               bool few_layers) {
   const std::int64_t most = most_tokens(problem.model);
   const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;
-  const auto with = [&](std::int64_t tokens) {
-    Problem other = problem;
-    other.seq_len = tokens;
-    return other;
-  };
+  const auto with = [&](std::int64_t tokens) { return with_length(problem, tokens); };
   SearchProgress now{.stage = SearchProgress::Stage::lengths};
   const auto counted = [&](std::int64_t tokens, bool fits) {
     ++now.done;
@@ -67,9 +65,10 @@ std::int64_t longest_sequence(const Problem& problem, const Pins& pins, const On
   };
   const auto by_search = [&](std::int64_t tokens) {
     const SearchEffort effort{.levers = {}, .any = true, .few_layers = few_layers};
-    return counted(tokens, search(with(tokens), pins, effort).best.has_value());
+    return counted(tokens, possible(with(tokens), pins) &&
+                               search(with(tokens), pins, effort).best.has_value());
   };
-  std::int64_t low = std::min(unit, most);
+  std::int64_t low = shortest_sequence(problem, pins);
   if (!by_search(low)) return 0;
   low = longest_from(low, most, unit, by_bytes);
   return longest_from(low, most, unit, by_search);
@@ -81,11 +80,11 @@ std::int64_t longest_within(const Problem& problem, const Pins& pins, double sha
   const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;
   SearchProgress now{.stage = SearchProgress::Stage::lengths};
   const auto holds = [&](std::int64_t tokens, const SearchEffort& effort) {
-    Problem here = problem;
-    here.seq_len = tokens;
+    const Problem here = with_length(problem, tokens);
     Problem roomy = here;
     roomy.host_budget = Bytes{std::int64_t{1} << 50};
-    const SearchResult found = search(here, pins, effort);
+    SearchResult found;
+    if (possible(here, pins)) found = search(here, pins, effort);
     bool within = found.best.has_value();
     if (within) {
       const SearchResult free = search(roomy, pins, effort);
@@ -137,8 +136,21 @@ std::int64_t longest_within(const Problem& problem, const Pins& pins, double sha
   return low;
 }
 
-bool possible_length(const ModelSpec& model, std::int64_t tokens) {
-  return tokens <= most_tokens(model);
+std::int64_t shortest_sequence(const Problem& problem, const Pins& pins) {
+  const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;
+  std::int64_t tokens = unit;
+  if (pins.strategy) {
+    std::int64_t before = 0;  // chunks, at least, before the last one
+    for (const LayerClass& one : pins.strategy->layer_classes) {
+      before = std::max(before, one.first_stored_chunk);
+    }
+    tokens += round_up(mul(before, pins.strategy->tiles.chunk_tokens), unit);
+  }
+  return std::min(tokens, most_tokens(problem.model));
+}
+
+bool possible_length(const Problem& problem, const Pins& pins, std::int64_t tokens) {
+  return tokens <= most_tokens(problem.model) && possible(with_length(problem, tokens), pins);
 }
 
 }  // namespace fpdt

@@ -18,7 +18,11 @@ std::int64_t longest_sequence(const Problem& problem, const Pins& pins,
 std::int64_t longest_within(const Problem& problem, const Pins& pins, double share,
                             const OnProgress& progress = {});
 
+// The shortest sequence worth a look: a row multiple for each rank, or what the model has positions
+// for; with the chunks that a given strategy names.
+std::int64_t shortest_sequence(const Problem& problem, const Pins& pins);
+
 // Whether a sequence may have so many tokens, apart from memory.
-bool possible_length(const ModelSpec& model, std::int64_t tokens);
+bool possible_length(const Problem& problem, const Pins& pins, std::int64_t tokens);
 
 }  // namespace fpdt

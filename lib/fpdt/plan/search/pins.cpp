@@ -100,6 +100,7 @@ std::vector<Split> splits(const Problem& problem, const Pins& pins) {
 }
 
 bool possible(const Problem& problem, const Pins& pins) {
+  if (pins.strategy) return check(problem, *pins.strategy).empty();
   const std::vector<Split> all = splits(problem, pins);
   return !all.empty() && check(problem, first_strategy(problem, pins, all.front())).empty();
 }

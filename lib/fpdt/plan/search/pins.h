@@ -12,9 +12,9 @@ namespace fpdt {
 
 struct Pins {
   const Method* method = nullptr;  // any
-  std::optional<std::int64_t> chunk_tokens;
-  std::optional<Strategy> strategy;  // pins all choices, the batch too
-  std::int64_t batch = 1;            // sequences of a step
+  std::optional<std::int64_t> chunk_tokens{};
+  std::optional<Strategy> strategy{};  // pins all choices, the batch too
+  std::int64_t batch = 1;              // sequences of a step
   std::optional<std::int64_t> data_parallel{};
   Storage gradients = Storage::f32;  // of layers, where no strategy says it
 };
@@ -31,7 +31,7 @@ struct Split {
 // in the smallest rings. Empty: the ranks of this problem cannot share the batch.
 std::vector<Split> splits(const Problem& problem, const Pins& pins);
 
-// Whether the pins leave any strategy for these ranks and this batch.
+// Whether the pins leave any strategy for these ranks, this batch and this length.
 bool possible(const Problem& problem, const Pins& pins);
 
 // InputError for a problem that no strategy solves: budgets of 0, ranks that cannot share the heads

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "fpdt/plan/few_tiles.h"
 #include "fpdt/plan/lowering/lower_ops.h"
@@ -127,22 +128,25 @@ class Passes {
 
   // The strategy as a plan would have it: bytes after placement, and the time of its edges.
   const Candidate& settled(const Strategy& strategy) {
-    if (const Candidate* const known = known_as_settled(strategy)) return *known;
-    const Planned plan = planned(problem_, strategy, estimates_.machine());
-    const Usage need = usage(problem_, strategy, plan.placement);
-    return learned_.settled.emplace_back(Candidate{strategy, need, plan.nanoseconds});
-  }
-
-  const Candidate* known_as_settled(const Strategy& strategy) const {
-    const auto& all = learned_.settled;
+    auto& all = learned_.settled;
     const auto known = std::find_if(all.begin(), all.end(),
                                     [&](const Candidate& one) { return one.strategy == strategy; });
-    return known == all.end() ? nullptr : &*known;
+    if (known != all.end()) {
+      settled_.push_back(&*known);
+    } else {
+      const Planned plan = planned(problem_, strategy, estimates_.machine());
+      const Usage need = usage(problem_, strategy, plan.placement);
+      settled_.push_back(&all.emplace_back(Candidate{strategy, need, plan.nanoseconds}));
+    }
+    return *settled_.back();
   }
 
-  // The bytes after placement, by few layers unless more is known, or one strategy is asked about.
+  // The bytes after placement, by few layers unless this search knows more, or one strategy is
+  // asked about. What other searches settled does not count: the same question has one answer.
   const Usage& nearly_placed(const Strategy& strategy) {
-    if (const Candidate* const known = known_as_settled(strategy)) return known->usage;
+    const auto mine = std::find_if(settled_.begin(), settled_.end(),
+                                   [&](const Candidate* one) { return one->strategy == strategy; });
+    if (mine != settled_.end()) return (*mine)->usage;
     if (pins_.strategy) return settled(strategy).usage;
     auto& all = learned_.placed;
     const auto known = std::find_if(all.begin(), all.end(),
@@ -429,7 +433,8 @@ class Passes {
   const SearchEffort& effort_;
   Learned& learned_;
   Estimates& estimates_ = learned_.estimates;
-  double pulled_ = 1;  // the most that levers gained
+  std::vector<const Candidate*> settled_;  // by this search
+  double pulled_ = 1;                      // the most that levers gained
 };
 
 }  // namespace

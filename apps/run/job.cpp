@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <malloc.h>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -26,6 +27,7 @@ namespace fpdt {
 Job load_job(const std::string& path) {
   ScheduleFile file = load_schedule_file(path);
   const Prediction predicted = predict(file.problem, file.strategy);
+  malloc_trim(0);  // what reading took, a gigabyte for the longest schedules
   return {std::move(file), predicted};
 }
 
@@ -48,6 +50,10 @@ std::chrono::milliseconds default_deadline(const Job& job) {
   } catch (const InputError&) {
     return kBeside;  // the cluster file of the plan has no rates
   }
+}
+
+std::chrono::milliseconds deadline_of(const RankFlags& flags, const Job& job) {
+  return flags.deadline ? std::chrono::seconds(*flags.deadline) : default_deadline(job);
 }
 
 // The processes of a job, as this one sees them.
@@ -190,7 +196,9 @@ int run_together(const RankFlags& flags, const MachineFlags& machine, const std:
     const std::int64_t ranks = job.schedule.schedule().ranks;
     if (flags.communicator == "thread") {
       LocalWorld world(ranks);
-      return body(world, nullptr, job);
+      // Ranks that share a GPU wait for the work of each other.
+      const bool usual = machine.backend == "cuda" && !flags.deadline;
+      return body(world, usual ? nullptr : connect_local(world, deadline_of(flags, job)), job);
     }
     const std::int64_t rank = flags.rank.value_or(0);
     if (rank < 0 || rank >= ranks) {
@@ -201,8 +209,7 @@ int run_together(const RankFlags& flags, const MachineFlags& machine, const std:
   }
   return run_process(flags, machine, [&](World& world, const LateConnect& connect) {
     const Job job = agreed(world, [&] { return load_for(world, schedule); });
-    const std::chrono::milliseconds deadline =
-        flags.deadline ? std::chrono::seconds(*flags.deadline) : default_deadline(job);
+    const std::chrono::milliseconds deadline = deadline_of(flags, job);
     world.set_deadline(deadline);
     return body(world, connect(world, deadline), job);
   });

@@ -252,15 +252,19 @@ TEST_F(ProcessRun, AWriterThatFailsEndsAllAndLeavesTheCheckpoint) {
   EXPECT_EQ(shell(fmt::format("{} -n 2 {}", kMpirun, more)).code, 0);
 }
 
-// Starts a job that would train for long, and sends a signal to its rank 1 after the first step.
+// Starts a job that would train for long. After the first step, runs commands, which find the
+// processes in pid.0 and pid.1, or sends a signal to rank 1.
 class ProcessSignal : public ProcessRun {
  protected:
   [[nodiscard]] Outcome after(std::string_view signal, std::string_view flags) const {
+    return then(fmt::format("kill -{} $(cat pid.1)", signal), flags);
+  }
+  [[nodiscard]] Outcome then(std::string_view commands, std::string_view flags) const {
     return shell(fmt::format(
         "{} -n 2 sh -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; exec {} plan/schedule.json --steps "
         "100000 {}' & job=$!; until [ -s pid.1 ] && grep -q 'step 1/' .err; do sleep 0.05; done; "
-        "kill -{} $(cat pid.1); wait $job",
-        kMpirun, "'$RUN' train --data text.txt --communicator mpi --threads 1", flags, signal));
+        "{}; wait $job",
+        kMpirun, "'$RUN' train --data text.txt --communicator mpi --threads 1", flags, commands));
   }
 };
 
@@ -280,6 +284,15 @@ TEST_F(ProcessSignal, StopOfOneEndsTheOthersAtTheDeadline) {
   // mpirun lets it run again to end it, and it may hear of the failure before it ends.
   const std::string kind = first_cause();
   EXPECT_TRUE(kind == "gone" || kind == "silent") << kind;
+}
+
+// That nobody moved while all were stopped says nothing about them.
+TEST_F(ProcessSignal, ASuspendedJobGoesOn) {
+  const Outcome finished = then(
+      "all=$(cat pid.0 pid.1); kill -STOP $all; sleep 4; kill -CONT $all; sleep 1; "
+      "kill -USR2 $(cat pid.1)",
+      "--deadline 2 --json");
+  EXPECT_EQ(finished.code, 0) << finished.err;
 }
 
 TEST_F(ProcessSignal, AKilledRankEndsTheJob) {

@@ -39,9 +39,10 @@ void add_rank_flags(Options& options, RankFlags& flags) {
       .value("--rank", flags.rank, "With --communicator solo: the rank that runs alone; default: 0")
       .integer(0);
   options
-      .value("--deadline", flags.deadline,
-             "With processes: seconds to wait for others without progress; default: 5 minutes and "
-             "two predicted steps")
+      .value(
+          "--deadline", flags.deadline,
+          "Seconds to wait for other ranks without progress; default: 5 minutes and two predicted "
+          "steps; for ranks that share GPUs as threads, a day")
       .integer(1, kDeadlineMax);
   options.flag("--native-sums", flags.native_sums,
                "With --communicator nccl: let NCCL add, in an order that depends on the machines");

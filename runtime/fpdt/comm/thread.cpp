@@ -18,6 +18,7 @@
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
+#include "fpdt/runtime/awake_clock.h"
 #include "fpdt/runtime/collective.h"
 #include "fpdt/runtime/threads.h"
 
@@ -49,8 +50,13 @@ class Meeting {
       changed_.notify_all();
       return;
     }
-    const bool woken =
-        changed_.wait_for(lock, deadline_, [&] { return round_ != round || aborted_; });
+    const auto over = [&] { return round_ != round || aborted_; };
+    const AwakeClock::time_point end = AwakeClock::now() + deadline_;
+    const std::chrono::milliseconds slice = std::min(deadline_, AwakeClock::kStride / 2);
+    bool woken = false;
+    do {
+      woken = changed_.wait_for(lock, slice, over);
+    } while (!woken && AwakeClock::now() < end);
     // A complete round counts even if a failure came later: its members rely on each other's
     // memory.
     if (round_ != round) return;

@@ -27,6 +27,7 @@
 #include "fpdt/mpi/libmpi.h"
 #include "fpdt/mpi/notice.h"
 #include "fpdt/mpi/open.h"
+#include "fpdt/runtime/awake_clock.h"
 #include "fpdt/runtime/world.h"
 
 namespace fpdt {
@@ -90,7 +91,7 @@ class MpiProcess {
   int leave(int code) noexcept;
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using Clock = AwakeClock;
   enum class Progress : std::uint8_t { none, some, done };
   struct Answer {
     std::int64_t meetings = 0;
@@ -161,8 +162,8 @@ class MpiProcess::Channel {
   void reserve(std::size_t transfers);
 
   std::int32_t number_;
-  std::string_view where_;                       // of the running meeting; empty when there is none
-  std::chrono::steady_clock::time_point since_;  // when it began
+  std::string_view where_;        // of the running meeting; empty when there is none
+  AwakeClock::time_point since_;  // when it began
   std::vector<MPI_Request> requests_;
   std::vector<int> finished_;
   std::vector<MPI_Status> statuses_;

@@ -24,6 +24,7 @@
 #include "fpdt/cuda/gpu.h"
 #include "fpdt/nccl/api.h"
 #include "fpdt/nccl/options.h"
+#include "fpdt/runtime/awake_clock.h"
 
 namespace fpdt::nccl {
 
@@ -128,7 +129,7 @@ class Comms {
   void give_up(std::string_view why, const Error& cause) const;
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using Clock = AwakeClock;
 
   // Calls `work`, which calls NCCL, while no other thread does. Throws PeerError after an abort.
   template <class Work>

@@ -45,7 +45,7 @@ class Watch {
   void end(std::size_t lane, cudaStream_t stream);
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using Clock = AwakeClock;
   struct Flight {
     cuda::DeviceEvent begin{cuda::DeviceEvent::Times::no};
     cuda::DeviceEvent end{cuda::DeviceEvent::Times::no};

@@ -2,6 +2,8 @@
 #include "run/train/course.h"
 
 #include <cmath>
+#include <optional>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -44,16 +46,33 @@ Course settle_course(const TrainFlags& flags, const Job& job, const std::optiona
   return course;
 }
 
+// Together: the identity of a file that the first process reads. The others hear of it after every
+// gigabyte, since they would give up a process that is silent for as long as a large file takes.
+std::string identity(World& world, const std::string& path) {
+  constexpr std::int64_t kTurn = std::int64_t{1} << 30;
+  if (path.empty()) return "";
+  std::optional<Identity> file;
+  const std::string turns = broadcast(world,
+                                      agreed(world,
+                                             [&] {
+                                               if (!world.speaks()) return std::string();
+                                               file.emplace(path);
+                                               return std::to_string(div_ceil(file->left(), kTurn));
+                                             }),
+                                      0);
+  for (std::int64_t i = std::stoll(turns); i > 0; --i) {
+    agree(world, [&] {
+      if (file) file->read(kTurn);
+    });
+  }
+  return broadcast(world, file ? file->text() : "", 0);
+}
+
 void add_data(World& world, Course& course, const TrainFlags& flags, const Batches& data) {
   course.data_format = word(data.tokens().format());
   if (flags.save.empty() && flags.resume.empty()) return;
-  const auto identity = [&](const std::string& path) {
-    const std::string mine = agreed(
-        world, [&] { return world.speaks() && !path.empty() ? identity_of(path) : std::string(); });
-    return broadcast(world, mine, 0);
-  };
-  course.data = identity(flags.data);
-  course.loss_mask = identity(flags.loss_mask);
+  course.data = identity(world, flags.data);
+  course.loss_mask = identity(world, flags.loss_mask);
 }
 
 std::vector<std::string> allowed_changes(const TrainFlags& flags, const Course& saved,

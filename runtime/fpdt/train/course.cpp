@@ -8,8 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "fpdt/io/checksum.h"
-#include "fpdt/io/file.h"
+#include "fpdt/base/assert.h"
 #include "fpdt/io/json.h"
 
 namespace fpdt {
@@ -49,17 +48,28 @@ Facts facts_of(const Course& course) {
   return all;
 }
 
-std::string identity_of(const std::string& path) {
+void Identity::read(std::int64_t bytes) {
   constexpr std::int64_t kPiece = 1 << 20;
-  const RandomAccessFile file(path);
-  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(kPiece, file.size())));
-  Checksum sum;
-  for (std::int64_t at = 0; at < file.size(); at += kPiece) {
-    const auto size = static_cast<std::size_t>(std::min(kPiece, file.size() - at));
-    file.read(at, std::span(piece).first(size));
-    sum.add(std::span(piece).first(size));
+  const std::int64_t end = done_ + std::min(bytes, left());
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(kPiece, end - done_)));
+  while (done_ < end) {
+    const auto some =
+        std::span(piece).first(static_cast<std::size_t>(std::min(std::ssize(piece), end - done_)));
+    file_.read(done_, some);
+    sum_.add(some);
+    done_ += std::ssize(some);
   }
-  return fmt::format("{} bytes, checksum {}", file.size(), checksum_digits(sum.value()));
+}
+
+std::string Identity::text() const {
+  FPDT_ASSERT(left() == 0);
+  return fmt::format("{} bytes, checksum {}", file_.size(), checksum_digits(sum_.value()));
+}
+
+std::string identity_of(const std::string& path) {
+  Identity file(path);
+  file.read(file.left());
+  return file.text();
 }
 
 std::string sample_of(const std::string& path) {

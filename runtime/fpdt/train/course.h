@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "fpdt/io/checksum.h"
+#include "fpdt/io/file.h"
 #include "fpdt/runtime/world.h"
 #include "fpdt/spec/strategy.h"
 #include "fpdt/train/learning_rate.h"
@@ -31,7 +33,23 @@ struct Course {
   OptimizerSpec optimizer;
 };
 
-// Size and checksum of a file, for comparison and for people.
+// Size and checksum of a file, for comparison and for people. A file may take an hour to read, so
+// it is read in parts.
+class Identity {
+ public:
+  explicit Identity(const std::string& path) : file_(path) {}
+  [[nodiscard]] std::int64_t left() const { return file_.size() - done_; }  // bytes
+  // Reads that many bytes, or what is left.
+  void read(std::int64_t bytes);
+  // Precondition: nothing is left.
+  [[nodiscard]] std::string text() const;
+
+ private:
+  RandomAccessFile file_;
+  std::int64_t done_ = 0;
+  Checksum sum_;
+};
+// The same at once.
 std::string identity_of(const std::string& path);
 
 // Size and checksum of parts that are spread over a file: cheap, where a copy that is cut off or

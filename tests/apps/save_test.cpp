@@ -128,6 +128,24 @@ TEST_F(Save, KeepsWhatTheModelCameWith) {
   }
 }
 
+// A link of the user's in the directory of checkpoints stays, and is no reason to refuse it.
+TEST_F(Save, LeavesLinksAlone) {
+  ASSERT_EQ(train("--steps 1 --save ck").code, 0);
+  ASSERT_EQ(shell("echo mine >notes.txt; ln -s ../notes.txt ck/notes.txt").code, 0);
+  const Outcome same = train("--steps 2 --resume ck --save ck");
+  EXPECT_EQ(same.code, 0) << same.err;
+  EXPECT_FALSE(says(same, "notes.txt")) << same.err;
+  EXPECT_EQ(contents("ck/notes.txt"), "mine\n");
+}
+
+// Weights and states are open together while they are read.
+TEST_F(Save, ManyShardsAreRead) {
+  ASSERT_EQ(train("--steps 1 --save ck --shard-size 1KB").code, 0);
+  const Outcome found =
+      train("--steps 2 --resume ck --save ck --shard-size 1KB", "ulimit -S -n 24;");
+  EXPECT_EQ(found.code, 0) << found.err;
+}
+
 TEST_F(Save, SaysWhatToDoWithWeightsInTheOldFormat) {
   fs::create_directory(path("model"));
   ASSERT_EQ(train("--steps 1 --save ck").code, 0);

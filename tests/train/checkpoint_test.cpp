@@ -91,6 +91,26 @@ TEST_F(Checkpoint, AnotherNumberOfRanksAndStrategyMayGoOn) {
   EXPECT_EQ(everything(after.trainer), everything(before.trainer));
 }
 
+// Their file has weights of norms less one, which rounds those below a half.
+TEST_F(Checkpoint, NormsOfGemmaKeepTheirBits) {
+  Case one = make_case(load_model(FPDT_SOURCE_DIR "/tests/fixtures/hf/gemma2"), 2, 16, 8);
+  one.strategy.storage = Storage::f32;
+  one.strategy.zero = 3;
+  Rig before(one);
+  before.trainer.set_parameters([](const TensorSpec& tensor) {
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+      values.push_back(0.01F + 0.3F / static_cast<float>(i + 3));
+    }
+    return values;
+  });
+  const std::string path = fresh_path("gemma");
+  save_checkpoint(path, before.trainer, {1, 0, 5, "", 2});
+  Rig after(one);
+  load_checkpoint(path, after.trainer);
+  EXPECT_EQ(everything(after.trainer), everything(before.trainer));
+}
+
 // Ranks that share products hold parts of tensors; the files hold whole ones. A run that goes on
 // from them has the bits of one that was never stopped.
 TEST_F(Checkpoint, AnyMeshMayGoOn) {

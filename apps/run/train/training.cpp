@@ -173,7 +173,9 @@ void Run::resume() {
     return saved_ ? allowed_changes(flags_, *saved_, course_) : std::vector<std::string>();
   });
   const Progress found = load_checkpoint(flags_.resume, trainer_);
-  if (saves_) companions_ = companions_of(flags_.resume);
+  std::error_code ignored;
+  const bool same = std::filesystem::equivalent(flags_.resume, flags_.save, ignored);
+  if (saves_) companions_ = companions_of(flags_.resume, same);
   status_.keep(fmt::format("resuming {} after step {}", flags_.resume, found.step));
   if (!saved_) status_.keep("the checkpoint does not record what it was trained on or how");
   for (const std::string& change : changes) status_.keep(change);
@@ -346,6 +348,7 @@ void Run::judge_last_save() {
   signal_ = static_cast<int>(largest(world_, stop_signal()));
   if (largest(world_, replaces ? 1 : 0) != 0) {
     if (signal_ != 0) return;
+    flight_.enter(FlightPhase::training, last_.step + 1);
     trainer_.step(data_.next_labelled(trainer_.samples_per_step(), trainer_.needs()),
                   course_.rate.at(last_.step + 1));
     trainer_.set_steps_done(last_.step);

@@ -40,7 +40,17 @@ bool is_of_images(std::string_view config) {
   return text_config(parse_json(config, findings)) != nullptr;
 }
 
+std::string config_of(const std::string& path) {
+  std::string config = read_file(path, kConfigBytesMax);
+  return is_of_images(config) ? std::string() : config;
+}
+
 }  // namespace
+
+HfCompanions read_config(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  return {exists(path) ? config_of(path) : std::string(), {}, {}};
+}
 
 HfCompanions read_companions(const std::string& directory,
                              const std::vector<std::string_view>& not_these) {
@@ -62,8 +72,7 @@ HfCompanions read_companions(const std::string& directory,
   for (const std::string& name : names) {
     require_within_directory(path_of(name));
     if (name == "config.json") {
-      found.config = read_file(path_of(name), kConfigBytesMax);
-      if (is_of_images(found.config)) found.config.clear();
+      found.config = config_of(path_of(name));
       continue;
     }
     const std::int64_t most = std::min(room, kFileBytesMax);

@@ -23,6 +23,9 @@ struct HfCompanions {
 HfCompanions read_companions(const std::string& directory,
                              const std::vector<std::string_view>& not_these = {});
 
+// Only the config, of a directory to which checkpoints go: its other files are there already.
+HfCompanions read_config(const std::string& directory);
+
 // config.json for weights of this dtype, "F32" or "BF16". What is written is not quantised, so it
 // says nothing of a quantisation.
 std::string config_for_weights(std::string_view text, std::string_view dtype);

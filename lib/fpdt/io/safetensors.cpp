@@ -259,7 +259,9 @@ std::int64_t SafetensorsEntry::bytes() const { return mul(elements(), dtype_size
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
   FileFindings findings(path);
   const std::string header = read_header(file_, findings);
-  const Node root = parse_json(header, findings);
+  // A tensor has eight values, and more bytes than that.
+  const auto values = static_cast<std::int64_t>(header.size() / 8);
+  const Node root = parse_json(header, findings, std::max(kJsonValuesMax, values));
   findings.raise();  // duplicate names
   std::vector<Placed> tensors;
   for (const Node& item : root.items) {

@@ -44,8 +44,9 @@ std::optional<std::int64_t> saved_step(const std::string& path);
 // The progress that the newest checkpoint records, pending or not.
 Progress load_progress(const std::string& path);
 
-// The files that every checkpoint of a run copies from the directory that the run started from.
-HfCompanions companions_of(const std::string& path);
+// The files that every checkpoint of a run copies from the directory that the run started from;
+// only its config where they go to the `same`.
+HfCompanions companions_of(const std::string& path, bool same = false);
 
 // Together: loads the newest checkpoint, pending or not. Throws InputError when it is damaged or
 // belongs to another model.

@@ -225,11 +225,14 @@ Progress load_checkpoint(const std::string& path, Trainer& trainer) {
                 [&] { return of_newest(path, [&] { return load_files(path, trainer); }); });
 }
 
-HfCompanions companions_of(const std::string& path) {
+HfCompanions companions_of(const std::string& path, bool same) {
   const std::vector<std::string_view> ours{"trainer.json"};
-  HfCompanions found = read_companions(path, ours);
+  const auto read = [&](const std::string& directory) {
+    return same ? read_config(directory) : read_companions(directory, ours);
+  };
+  HfCompanions found = read(path);
   if (const std::string pending = CheckpointDirectory::pending(path); exists(pending)) {
-    HfCompanions newer = read_companions(pending, ours);
+    HfCompanions newer = read(pending);
     if (!newer.config.empty()) found.config = std::move(newer.config);
     found.files.merge(newer.files);
   }

@@ -69,7 +69,14 @@ std::vector<std::string> save_model(const std::string& stage, const Trainer& tra
                 [&] { return digits(writer ? writer->commit() : std::vector<std::uint64_t>()); });
 }
 
-// Together: writes masters where there are some, and moments.
+// Whether the file of weights has the bits of a tensor: Gemma's norms are stored less one, which
+// rounds.
+bool keeps_bits(const ModelSpec& model, const TensorSpec& tensor) {
+  return hf_pieces(model, tensor.name).front().less == 0;
+}
+
+// Together: writes masters where there are some, and moments. Parameters without masters count as
+// such where the file of weights does not keep their bits.
 std::vector<std::string> save_states(const std::string& stage, const Trainer& trainer,
                                      std::int64_t shard_bytes) {
   World& world = trainer.ranks().world();
@@ -78,6 +85,10 @@ std::vector<std::string> save_states(const std::string& stage, const Trainer& tr
   for (const TensorSpec& tensor : model_tensors(trainer.problem().model)) {
     for (const char* kind : {"master", "moment1", "moment2"}) {
       StateEntries states = states_of(trainer.schedule(), tensor.name, kind);
+      if (states.empty() && kind == std::string_view("master") &&
+          !keeps_bits(trainer.problem().model, tensor)) {
+        states = states_of(trainer.schedule(), tensor.name, "parameter");
+      }
       if (states.empty()) continue;
       all.push_back(std::move(states));
       entries.push_back({stored_name(kind, tensor.name), "F32", tensor.shape});

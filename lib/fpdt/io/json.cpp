@@ -40,14 +40,10 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   }
   bool end_object() override {
     check_unique(*path_.back());
-    path_.pop_back();
-    return true;
+    return close();
   }
   bool start_array(std::size_t) override { return open(NodeKind::list); }
-  bool end_array() override {
-    path_.pop_back();
-    return true;
-  }
+  bool end_array() override { return close(); }
   bool parse_error(std::size_t position, const std::string&,
                    const Json::exception& error) override {
     if (position > size_) {
@@ -73,6 +69,13 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
       return false;
     }
     path_.push_back(&next(kind));
+    return true;
+  }
+
+  // A list grows by doubling, and most of a large file is in short ones.
+  bool close() {
+    path_.back()->items.shrink_to_fit();
+    path_.pop_back();
     return true;
   }
 

@@ -6,13 +6,28 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/base/error.h"
 #include "fpdt/io/problem_json.h"
 #include "fpdt/io/schedule_json.h"
 
 namespace fpdt {
 
+namespace {
+
+// What is wrong, with the file in which it is.
+template <class Work>
+auto of_file(const std::string& path, Work&& work) {
+  try {
+    return work();
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}: {}", path, error.what()));
+  }
+}
+
+}  // namespace
+
 ScheduleFile prove_schedule_file(const std::string& path, Schedule schedule) {
-  auto [problem, strategy] = parse_problem(schedule.problem);
+  auto [problem, strategy] = of_file(path, [&] { return parse_problem(schedule.problem); });
   const std::vector<Diagnostic> findings = check(problem, strategy);
   if (!findings.empty()) {
     throw InputError(fmt::format("{}: {}", path, format_diagnostics(findings)));
@@ -21,7 +36,7 @@ ScheduleFile prove_schedule_file(const std::string& path, Schedule schedule) {
     throw InputError(fmt::format("{}: the schedule has {} ranks, its problem {}", path,
                                  schedule.ranks, problem.ranks()));
   }
-  VerifiedSchedule safe = verified(std::move(schedule));
+  VerifiedSchedule safe = of_file(path, [&] { return verified(std::move(schedule)); });
   const std::vector<Diagnostic> other =
       verify_stated(safe.schedule(), stated_by(problem, strategy));
   if (!other.empty()) {

@@ -438,11 +438,12 @@ bool check_hash(std::string_view text, const Node& root, FileFindings& findings)
 
 }  // namespace
 
-Schedule parse_schedule(std::string_view text, std::string_view file_name, bool* has_hash) {
+Schedule parse_schedule(std::string text, std::string_view file_name, bool* has_hash) {
   FileFindings findings(file_name);
   const Node root = parse_json(text, findings, values_max(text));
   const bool is_hashed = check_hash(text, root, findings);
   if (has_hash != nullptr) *has_hash = is_hashed;
+  text = std::string();  // a large file's is not kept beside its ops
   Schedule schedule = Loader(root, findings).load();
   findings.raise();
   return schedule;

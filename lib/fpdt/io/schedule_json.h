@@ -17,8 +17,7 @@ inline constexpr std::int64_t kScheduleBytesMax = std::int64_t{256} << 20;
 
 // InputError with the findings. `file_name` is for messages only. `has_hash`, when not null, tells
 // whether the text has a hash: a planner writes one, and a person who edits the file removes it.
-Schedule parse_schedule(std::string_view text, std::string_view file_name,
-                        bool* has_hash = nullptr);
+Schedule parse_schedule(std::string text, std::string_view file_name, bool* has_hash = nullptr);
 
 // The text for a file that load_schedule accepts; InputError if it is too long for that.
 std::string schedule_text(const Schedule& schedule, std::int64_t bytes_max = kScheduleBytesMax);

@@ -86,7 +86,8 @@ class Printer {
     text_ += "],\n\"evaluate\":[";
     print_calls(schedule_.evaluate);
     text_ += "]";
-    return text_ + fmt::format(",\n\"hash\":\"{}\"}}\n", content_hash(text_));
+    text_ += fmt::format(",\n\"hash\":\"{}\"}}\n", content_hash(text_));
+    return std::move(text_);
   }
 
  private:

@@ -142,7 +142,7 @@ CurvePicture curves_picture(const Question& question, const std::vector<Compared
   CurvePanel panel;
   panel.title = fmt::format("Model flops utilisation (MFU), {}", words_of(counted));
   panel.unit = CurveUnit::percent;
-  panel.reach = "Longest sequence that fits, and what is short beyond it";
+  panel.reach = "Longest of these lengths that fits, and what is short beyond it";
   const auto all = methods();
   for (const ComparedCurve& curve : curves) {
     const Contender& contender = curve.contender;

@@ -318,7 +318,7 @@ void draw_memory(Svg& svg, const TimelineData& data, const Window& window,
   const Scale scale{panel.top + panel.height, panel.top, most, window.frame};
 
   std::string heading(title_of(space));
-  if (panel.detail) heading += fmt::format(", besides {} that stay", format_bytes(Bytes{stays}));
+  if (panel.detail) heading += fmt::format(", excluding {} that stay", format_bytes(Bytes{stays}));
   svg.text(kPlotLeft, panel.top - 8, heading, "heading");
   draw_grid(svg, scale);
   draw_stack(svg, steps, without, window, scale);

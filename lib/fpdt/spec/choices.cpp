@@ -71,7 +71,7 @@ std::vector<Choice> rows_of_keys() {
        .turn = 15,
        .words =
            [](const Problem&, const Strategy&, const Geometry& shape) {
-             return unless(!shape.zigzag, "runs of every second chunk in reversed order");
+             return unless(!shape.zigzag, "zigzag order in every second chunk");
            },
        .simplest = "no zigzag",
        .simplify = set(&Strategy::layout, Layout::interleaved),
@@ -155,7 +155,7 @@ std::vector<Choice> rows_of_formats() {
        .words =
            [](const Problem&, const Strategy& s, const Geometry&) {
              return unless(s.layer_gradients == LayerGradients::apart,
-                           "layer gradients in the slots of inputs");
+                           "layer gradients in place of layer inputs");
            },
        .simplest = "layer gradients apart",
        .simplify = set(&Strategy::layer_gradients, LayerGradients::apart)},
@@ -168,7 +168,7 @@ std::vector<Choice> rows_of_formats() {
        .others = other_queries,
        .words =
            [](const Problem&, const Strategy& s, const Geometry&) {
-             return unless(s.queries == Queries::stored, "queries projected again in backward");
+             return unless(s.queries == Queries::stored, "queries recomputed in backward");
            },
        .simplest = "stored queries",
        .simplify = set(&Strategy::queries, Queries::stored),

@@ -21,9 +21,9 @@ std::int64_t backward_members(std::int64_t q_rows, std::int64_t heads, std::int6
 
 // Bytes that suffice on any GPU for a tile of q_rows queries and k_rows keys, with h query heads,
 // g KV heads, head size D and m = backward_members():
-//   forward   lse 4*h*q_rows, o 4*h*q_rows*D
+//   forward   lse 4*h*q_rows, o 2*h*q_rows*D
 //   backward  lse and delta 8*g*m*q_rows, o 2*g*m*q_rows*D, dq 4*g*m*q_rows*D and as much again for
-//             sm_80, dk and dv 8*g*m*D for each key of a piece (key_pieces.h)
+//             sm_80, dk and dv 4*g*m*D for each key of a piece (key_pieces.h)
 Bytes attention_workspace_bytes(AttentionDirection direction, std::int64_t q_rows,
                                 std::int64_t k_rows, std::int64_t heads, std::int64_t kv_heads,
                                 std::int64_t head_dim);

@@ -179,7 +179,7 @@ std::vector<Choice> rows_of_formats() {
       {.key = "gradients",
        .meaning =
            "the format of gradients of layers between micro-batches and until the update; bf16 "
-           "rounds each sum, and the search never chooses it",
+           "rounds each sum, and the search has it only with --gradients bf16",
        .member = at(&Strategy::gradients),
        .words =
            [](const Problem&, const Strategy& s, const Geometry&) {

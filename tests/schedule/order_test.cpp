@@ -141,5 +141,17 @@ TEST(Order, EvaluateIsCheckedToo) {
   EXPECT_EQ(test::codes(tiny.schedule), Codes{"S301"});
 }
 
+// Whoever asks would otherwise get the loss of the step before.
+TEST(Order, AnEvaluationHasAResult) {
+  Tiny tiny;
+  tiny.buffer("loss").buffer("b").block("one").fill("w", 0, "loss[+0]");
+  tiny.block("two").fill("x", 0, "b[+0]").call("one");
+  tiny.schedule.buffers[0].role = Role::output;
+  tiny.schedule.evaluate = {{0, 0, 0, 0}};
+  EXPECT_EQ(test::codes(tiny.schedule), Codes{});
+  tiny.schedule.evaluate = {{1, 0, 0, 0}};
+  EXPECT_EQ(test::codes(tiny.schedule), Codes{"S604"});
+}
+
 }  // namespace
 }  // namespace fpdt

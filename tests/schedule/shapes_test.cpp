@@ -171,6 +171,24 @@ TEST_F(Shapes, OptimizerReplacesInPlace) {
   EXPECT_EQ(test::codes(head), Codes{"S205"});
 }
 
+// A kernel on a GPU reads the step while it writes states.
+TEST_F(Shapes, OptimizerReadsNothingThatItWrites) {
+  AdamW& update = test::body_of<AdamW>(head, "end", "adamw");
+  const Operand step = update.step;
+  update.step = update.master;
+  update.step.rows = 4;
+  EXPECT_TRUE(test::codes(head).contains("S311"));
+  update.step = step;
+  EXPECT_EQ(test::codes(head), Codes{});
+  update.param.accumulate = true;
+  EXPECT_TRUE(test::codes(head).contains("S205"));
+}
+
+TEST_F(Shapes, SumsWithoutATargetAreNamed) {
+  test::body_of<ReduceScatter>(head, "end", "reduce").receive.clear();
+  EXPECT_TRUE(test::codes(head).contains("S207"));
+}
+
 TEST_F(Shapes, CollectivesFitTheirGroup) {
   backward.groups[0] = {"sp", 1, 1, {0, {1, 0, 1, 2}}};
   EXPECT_EQ(test::codes(backward), Codes{"S206"}) << "an all-gather of one doubles nothing";

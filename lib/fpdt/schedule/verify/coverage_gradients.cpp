@@ -34,7 +34,9 @@ void GradientCoverage::add_up_sums(Findings& findings) {
   std::set<Key> sent;
   for (const Op& op : block_.ops) {
     const auto* const reduce = std::get_if<ReduceScatter>(&op.body);
-    for (std::size_t i = 0; reduce != nullptr && i < reduce->send.size(); ++i) {
+    if (reduce == nullptr) continue;
+    const std::size_t pairs = std::min(reduce->send.size(), reduce->receive.size());
+    for (std::size_t i = 0; i < pairs; ++i) {
       added.emplace_back(&reduce->send[i], &reduce->receive[i].operand);
       const bool sums = buffers.contains(reduce->send[i].buffer);
       if (!sums || sent.insert(key_of(reduce->send[i], 0, 0)).second) continue;

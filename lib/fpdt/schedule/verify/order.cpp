@@ -153,6 +153,15 @@ class OrderCheck {
       }
     }
   }
+  // An evaluation writes some output, its loss.
+  void check_result() const {
+    for (std::size_t b = 0; b < schedule_.buffers.size(); ++b) {
+      const Buffer& buffer = schedule_.buffers[b];
+      if (buffer.role != Role::output) continue;
+      if (written_rows(slots_[first_slot_[b]].pieces) >= buffer.rows()) return;
+    }
+    findings_.add("S604", "evaluate", "no output is whole when the evaluation ends");
+  }
 
  private:
   void step(const PlainOp& op, std::size_t number) {
@@ -444,7 +453,9 @@ void check_order(const Schedule& schedule, Findings& findings) {
     const bool ended = train.run(schedule.train);
     if (ended && !schedule.train.empty()) train.check_end();
   }
-  OrderCheck(program, *overlaps, findings).run(schedule.evaluate);
+  OrderCheck evaluate(program, *overlaps, findings);
+  const bool ended = evaluate.run(schedule.evaluate);
+  if (ended && findings.empty() && !schedule.evaluate.empty()) evaluate.check_result();
 }
 
 }  // namespace fpdt

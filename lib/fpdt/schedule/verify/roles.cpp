@@ -94,7 +94,8 @@ class Roles {
 
   void collect(const Block& block, const Op& op) {
     if (const auto* route = std::get_if<Route>(&op.body)) {
-      purposes_.push_back({word(Holds::routes), route->routes.operand.buffer, &block, &op});
+      const Operand& routes = route->routes.operand;
+      if (routes.present()) purposes_.push_back({word(Holds::routes), routes.buffer, &block, &op});
       return;
     }
     std::visit([&](const auto& body) { body.fields(body, ReadPurposes(purposes_, block, op)); },
@@ -298,7 +299,7 @@ class Roles {
     for (const Block& block : schedule_.blocks) {
       for (const Op& op : block.ops) {
         const auto* const fill = std::get_if<Fill>(&op.body);
-        if (fill == nullptr || fill->value == 0) continue;
+        if (fill == nullptr || fill->value == 0 || !fill->target.operand.present()) continue;
         const BufferIndex target = fill->target.operand.buffer;
         if (!added[index(target)]) continue;
         findings_.add("S609", place_of(block, op),

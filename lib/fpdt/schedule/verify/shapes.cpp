@@ -145,6 +145,7 @@ void rule(ShapeTerms& t, const AttentionDelta& op) {
   t.reads("o", op.o, elements_of({op.rows, op.heads, op.head_dim}));
   t.reads("dout", op.dout, elements_of({op.rows, op.heads, op.head_dim}));
   t.writes("delta", op.delta, elements_of({op.rows, op.heads}), Types::f32);
+  t.constant(!op.delta.accumulate, "attention_delta cannot accumulate");
 }
 
 void rule(ShapeTerms& t, const AttentionBackward& op) {
@@ -353,6 +354,15 @@ void rule(ShapeTerms& t, const AdamW& op) {
   t.in_place("master_out", op.master_out, op.master);
   t.in_place("m_out", op.m_out, op.m);
   t.in_place("v_out", op.v_out, op.v);
+  t.constant(!op.param.accumulate, "adamw cannot accumulate parameters");
+  // Values are updated in place, which says nothing of what else the op reads.
+  for (const auto& [field, read] :
+       {std::pair("grad", &op.grad), std::pair("norm", &op.norm), std::pair("step", &op.step)}) {
+    for (const Target* target : {&op.param, &op.master_out, &op.m_out, &op.v_out}) {
+      if (!read->present() || read->buffer != target->operand.buffer) continue;
+      t.finding("S311", fmt::format("{} is in a buffer that adamw writes", field));
+    }
+  }
   const bool betas = op.beta1 >= 0 && op.beta1 < 1 && op.beta2 >= 0 && op.beta2 < 1;
   t.constant(betas && op.epsilon > 0 && op.clip >= 0, "beta, epsilon or clip out of range");
 }

@@ -12,9 +12,11 @@
 
 #include "fpdt/base/error.h"
 #include "fpdt/base/math.h"
+#include "fpdt/base/printable.h"
 #include "fpdt/base/units.h"
 #include "fpdt/io/cluster_file.h"
 #include "fpdt/io/file.h"
+#include "fpdt/io/json.h"
 
 #include "common/command.h"
 #include "common/share.h"
@@ -132,10 +134,21 @@ void note_taken_over(const ClusterSpec& cluster, const ClusterSpec& origin) {
       format_bytes(cluster.outside_bytes()), format_bytes(cluster.host_outside_bytes())));
 }
 
+// As YAML has it: in quotes unless it is a word.
 std::string cluster_name(const ClusterFlags& flags, const std::string& origin) {
-  if (!flags.name.empty()) return flags.name;
-  if (flags.out.empty()) return fmt::format("my-{}", origin);
-  return std::filesystem::path(flags.out).stem().string();
+  std::string name = flags.name;
+  if (name.empty()) {
+    name = flags.out.empty() ? fmt::format("my-{}", origin)
+                             : std::filesystem::path(flags.out).stem().string();
+  }
+  if (printable(name) != name) throw InputError("--name: expected a text of one line");
+  const auto plain = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-' || c == '.' || c == '_';
+  };
+  const bool word = std::all_of(name.begin(), name.end(), plain) && name.find('-') > 0 &&
+                    std::any_of(name.begin(), name.end(), [](char c) { return c >= 'a'; }) &&
+                    name != "null" && name != "true" && name != "false";
+  return word ? name : json_string(name);
 }
 
 int new_cluster(const ClusterFlags& flags) {

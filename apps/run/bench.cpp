@@ -271,6 +271,7 @@ int bench_in(const BenchFlags& flags, World* world, const RankMachine& machine) 
                     machine.gpus->why_no_cudnn()));
   }
   if (speaks) static_cast<void>(AtomicFile(flags.out));  // fails now if it cannot be written
+  if (speaks && exists(flags.out)) static_cast<void>(load_cluster(flags.out));  // nor what is none
   BenchOptions options = options_of(flags, machine, cluster);
   options.machine.world = world;
   options.machine.connect = machine.ranks.connect;

@@ -50,6 +50,18 @@ TEST_F(Cluster, PrintsWhereNoFileIsNamed) {
   EXPECT_TRUE(says(plan("cluster new --like cluster.yaml").err, "missing: rates.matmul, "));
 }
 
+// A name is a text, whatever YAML would take it for.
+TEST_F(Cluster, TakesAnyName) {
+  for (const std::string name : {"x # y", "null", "'q", "a: b", "12", "-"}) {
+    ASSERT_EQ(
+        plan("cluster new --like timed.yaml --out named.yaml --overwrite --name \"" + name + "\"")
+            .code,
+        0)
+        << name;
+    EXPECT_EQ(load_cluster(path("named.yaml")).name, name);
+  }
+}
+
 TEST_F(Cluster, ReplacesNothingUnasked) {
   write("mine.yaml", "precious");
   const std::string make = "cluster new --like a100-80g-x4 --out mine.yaml ";
@@ -70,6 +82,10 @@ TEST_F(Cluster, RefusesWhatItDoesNotKnow) {
   };
   EXPECT_TRUE(says(error("new --like a100-80g-x5"), "did you mean a100-80g-x2?"));
   EXPECT_TRUE(says(error("new --like a100-80g-x4 --host-memory 512"), "expected a size such as"));
+  EXPECT_TRUE(says(error("new --like a100-80g-x4 --devices-per-node 9223372036854775807"),
+                   "of 1 to 1024 devices"));
+  EXPECT_TRUE(says(error("new --like a100-80g-x4 --name \"$(printf 'x\\nnuma_nodes: 2')\""),
+                   "--name: expected a text of one line"));
   EXPECT_TRUE(says(error("old --like a100-80g-x4"), "ACTION"));
   EXPECT_TRUE(says(error("new --like a100-80g-x4 --hots-memory 1GiB"), "--host-memory"));
 }

@@ -182,6 +182,50 @@ std::string with_tensor(const std::string& file, const std::string& name) {
   return changed + text + data;
 }
 
+// What a search multiplies, divides by or rounds to f32.
+TEST_F(Hostile, ValuesAtTheirEndsAreRefused) {
+  const std::string lower = "lower --model model.yaml --cluster cluster.yaml --seq-len 64 ";
+  for (const int slices : {0, -1}) {
+    write("slices.yaml", fmt::format("tiles: {{expert_slices: {}}}\n", slices));
+    const Outcome result = plan(lower + "--strategy slices.yaml --out-dir x");
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_TRUE(says(result.err, "tiles.expert_slices: ")) << result.err;
+  }
+  for (const char* flag : {"--epsilon 1e-300", "--weight-decay 1e300", "--beta1 0.99999999"}) {
+    const Outcome result = plan(lower + "--strategy strategy.yaml --out-dir x " + flag);
+    EXPECT_EQ(result.code, 2) << flag;
+    EXPECT_TRUE(says(result.err, "optimizer: expected ")) << result.err;
+  }
+}
+
+// People may edit the record of a run, whose values then replace those of flags.
+TEST_F(Hostile, AnEditedCourseIsChecked) {
+  ASSERT_EQ(run(fmt::format("{} --steps 1 --save ck", kTrain)).code, 0);
+  nlohmann::json file = nlohmann::json::parse(contents("ck/trainer.json"));
+  file.erase("checksum");
+  for (const auto& [name, value] : {std::pair("learning_rate", -1),
+                                    {"warmup", -1},
+                                    {"min_learning_rate", 7},
+                                    {"document_separator", -7}}) {
+    nlohmann::json edited = file;
+    edited["course"][name] = value;
+    write("ck/trainer.json", edited.dump());
+    const Outcome result = run(fmt::format("{} --steps 2 --resume ck", kTrain));
+    EXPECT_EQ(result.code, 2) << name << result.err;
+    EXPECT_TRUE(says(result.err, fmt::format("course.{}: expected ", name))) << result.err;
+  }
+}
+
+// A picture that cannot be written costs no steps, and a bench replaces only a cluster file.
+TEST_F(Hostile, WrongPathsAreKnownBeforeTheWork) {
+  const Outcome drawn =
+      run(fmt::format("{} --steps 2 --machine timed.yaml --draw nowhere/x.svg", kTrain));
+  EXPECT_EQ(drawn.code, 7) << drawn.err;
+  EXPECT_FALSE(says(drawn.err, "step 1/2")) << drawn.err;
+  EXPECT_EQ(run("bench --quick --out text.txt").code, 2);
+  EXPECT_TRUE(contents("text.txt").size() > 1000);
+}
+
 // Names of tensors and files are shown, but control no terminal.
 TEST_F(Hostile, ANameControlsNoTerminal) {
   ASSERT_EQ(run(fmt::format("{} --steps 1 --save model", kTrain)).code, 0);

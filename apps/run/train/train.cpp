@@ -62,6 +62,8 @@ int train_in(World& world, const Connect& connect, const Job& job, const TrainFl
   if (!job.has_hash && world.speaks()) say(unhashed_note(flags.schedule));
   agree(world, [&] {
     require_sensible(flags);
+    // Opened before the work, so that a wrong path costs no time.
+    if (!flags.draw.empty() && world.speaks()) AtomicFile{flags.draw};
     if (!flags.init.empty() && world.speaks()) require_weights(flags.init, job.problem.model);
     if (flags.check_first && world.speaks()) check_first(job, flags.schedule);
   });

@@ -75,6 +75,8 @@ ClusterSpec parse_cluster(std::string_view text, std::string_view file_name,
   fields.done();
   check_kinds(root, cluster, findings);
   findings.raise();
+  findings.append(check(cluster));
+  findings.raise();
   std::vector<std::string> found;
   complete(root, cluster, found);
   findings.append(check(cluster));

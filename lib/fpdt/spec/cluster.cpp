@@ -70,6 +70,7 @@ void check_sizes(Checker& check, const ClusterSpec& cluster) {
       cluster.devices_per_node > 1024) {
     check.wrong("C101", "expected 1 to {} nodes of 1 to 1024 devices, found {} of {}", kNodesMax,
                 cluster.nodes, cluster.devices_per_node);
+    return;  // the rest multiplies by them
   }
   if (cluster.numa_nodes < 1 || cluster.numa_nodes > 64) {
     check.wrong("C101", "numa_nodes: expected 1 to 64, found {}", cluster.numa_nodes);

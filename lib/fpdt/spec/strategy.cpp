@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -343,12 +344,12 @@ void check_slices(Findings& wrong, const Problem& problem, const Strategy& strat
   const std::int64_t slices = strategy.tiles.expert_slices;
   const ModelSpec& model = problem.model;
   if (slices == 1 || (slices > 1 && !model.has_experts())) return;
-  if (slices < 1 || model.experts % slices != 0) {
-    std::int64_t fewer = std::clamp<std::int64_t>(slices, 1, model.experts);
-    while (model.experts % fewer != 0) --fewer;
+  const std::int64_t experts = std::max<std::int64_t>(1, model.experts);
+  if (slices < 1 || experts % slices != 0) {
+    std::int64_t fewer = std::clamp<std::int64_t>(slices, 1, experts);
+    while (experts % fewer != 0) --fewer;
     wrong("P104", "tiles.expert_slices",
-          "tiles.expert_slices: {} does not divide {} experts; use {}", slices, model.experts,
-          fewer);
+          "tiles.expert_slices: {} does not divide {} experts; use {}", slices, experts, fewer);
   } else if (problem.ranks() == 1 || strategy.zero < 2) {
     wrong(
         "P104", "tiles.expert_slices",
@@ -442,10 +443,12 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
   if (wrong.list.empty()) check_stored_chunks(wrong, problem, strategy);
   if (wrong.list.empty()) check_exchanges(wrong, problem, strategy);
   const OptimizerSpec& optimizer = problem.optimizer;
-  const auto fraction = [](double value) { return value >= 0 && value < 1; };
-  const auto finite = [](double value) { return value >= 0 && std::isfinite(value); };
-  if (!fraction(optimizer.beta1) || !fraction(optimizer.beta2) || !(optimizer.epsilon > 0) ||
-      !finite(optimizer.epsilon) || !finite(optimizer.weight_decay) || !finite(optimizer.clip)) {
+  using Limits = std::numeric_limits<float>;  // they are used as f32
+  const auto fraction = [](double v) { return v >= 0 && v <= 1 && static_cast<float>(v) < 1; };
+  const auto finite = [](double value) { return value >= 0 && value <= Limits::max(); };
+  if (!fraction(optimizer.beta1) || !fraction(optimizer.beta2) ||
+      !(optimizer.epsilon >= Limits::min()) || !finite(optimizer.epsilon) ||
+      !finite(optimizer.weight_decay) || !finite(optimizer.clip)) {
     wrong("P108", "",
           "optimizer: expected beta1 and beta2 from 0 to below 1, epsilon over 0, weight decay and "
           "clip from 0, found {}, {}, {}, {}, {}",

@@ -103,6 +103,16 @@ Course parse_course(std::string_view text, std::string_view file_name) {
                 [&fields](std::string_view name, auto& value) { fields.required(name, value); });
   fields.done();
   findings.raise();
+  const auto expect = [&](bool good, std::string_view name, std::string_view what) {
+    if (!good) findings.add("Y103", *root.find(name), fmt::format("course.{}: {}", name, what));
+  };
+  const LearningRate& rate = course.rate;
+  expect(rate.peak > 0, "learning_rate", "expected a number over 0");
+  expect(rate.minimum <= rate.peak, "min_learning_rate", "expected at most learning_rate");
+  expect(rate.warmup >= 0, "warmup", "expected a number of steps");
+  expect(rate.steps >= 0, "decay_steps", "expected a number of steps");
+  expect(course.document_separator >= -1, "document_separator", "expected a token, or -1 for none");
+  findings.raise();
   return course;
 }
 

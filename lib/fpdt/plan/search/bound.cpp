@@ -18,10 +18,10 @@ double storage_bytes(Storage storage) { return storage == Storage::f32 ? 4 : 2; 
 // Seconds of one device for amounts of work in tiles of any size, without launches.
 class Clock {
  public:
-  Clock(const Problem& problem, Storage storage, const Machine& machine)
+  Clock(const Problem& problem, Storage storage, std::int64_t sequences, const Machine& machine)
       : model_(problem.model),
         tokens_(problem.seq_len),
-        shortest_(shortest_chunk(problem)),
+        shortest_(shortest_chunk(problem, sequences)),
         rates_(problem.cluster.rates),
         machine_(machine),
         element_(storage == Storage::f32 ? 4 : 2) {
@@ -87,9 +87,10 @@ class Clock {
   static constexpr std::int64_t kScale = 1 << 20;
   static constexpr std::int64_t kAnySize = std::numeric_limits<std::int64_t>::max();
 
-  // No chunk has fewer tokens.
-  static std::int64_t shortest_chunk(const Problem& problem) {
-    const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;
+  // No chunk has fewer tokens: with as many replicas as sequences, each has the fewest ranks.
+  static std::int64_t shortest_chunk(const Problem& problem, std::int64_t sequences) {
+    const std::int64_t ranks = std::max<std::int64_t>(1, problem.ranks() / sequences);
+    const std::int64_t unit = ranks * problem.cluster.row_multiple;
     return std::max(unit, problem.seq_len / kChunksMost);
   }
   double attention(Work work, double pairs, bool own, std::int64_t size) const {
@@ -241,7 +242,7 @@ Bytes pool_bytes(const Problem& problem) {
 Bound bound_of(const Problem& problem, Storage storage, Storage gradients, std::int64_t sequences,
                const Machine& machine) {
   const ModelSpec& model = problem.model;
-  const Clock clock(problem, storage, machine);
+  const Clock clock(problem, storage, sequences, machine);
   const auto tokens = static_cast<double>(problem.seq_len);
   const auto layers = static_cast<double>(model.layers);
   const auto hidden = static_cast<double>(model.hidden);

@@ -441,11 +441,10 @@ std::string answer_text(const Answer& answer, const std::string& out_dir,
       line("next",
            fmt::format("draw the step: fpdt-plan draw {}/schedule.json --draw step.html", out_dir));
   if (!plan_only.empty()) return text;
-  const bool on_gpus = problem.cluster.outside.context.value > 0;
   text += line("", fmt::format("train with it: fpdt-run train {}/schedule.json{}{} --data FILE "
                                "--steps 100",
                                out_dir, weights.empty() ? "" : fmt::format(" --init {}", weights),
-                               on_gpus ? " --backend cuda" : ""));
+                               problem.cluster.has_gpus() ? " --backend cuda" : ""));
   return text;
 }
 

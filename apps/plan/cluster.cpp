@@ -142,11 +142,11 @@ std::string cluster_name(const ClusterFlags& flags, const std::string& origin) {
                              : std::filesystem::path(flags.out).stem().string();
   }
   if (printable(name) != name) throw InputError("--name: expected a text of one line");
-  const auto plain = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-' || c == '.' || c == '_';
+  const auto letter = [](char c) { return c >= 'a' && c <= 'z'; };
+  const auto plain = [&](char c) {
+    return letter(c) || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
   };
-  const bool word = std::all_of(name.begin(), name.end(), plain) && name.find('-') > 0 &&
-                    std::any_of(name.begin(), name.end(), [](char c) { return c >= 'a'; }) &&
+  const bool word = letter(name.front()) && std::all_of(name.begin(), name.end(), plain) &&
                     name != "null" && name != "true" && name != "false";
   return word ? name : json_string(name);
 }

@@ -232,6 +232,16 @@ Json json(const BenchResult& result, const ClusterSpec& cluster, const std::stri
           {"measurements", measurements}};
 }
 
+// A cluster file is measured again and again; another file has a wrong name in --out.
+void require_replaceable(const std::string& path) {
+  if (!exists(path)) return;
+  try {
+    static_cast<void>(load_cluster(path));
+  } catch (const InputError&) {
+    throw InputError(fmt::format("--out {}: exists and is no cluster file", path));
+  }
+}
+
 // Writes `bare` with what has been measured so far, and names that in its source. Returns what the
 // file holds.
 ClusterSpec write_cluster(const std::string& path, ClusterSpec bare, const BenchResult& result,
@@ -271,7 +281,7 @@ int bench_in(const BenchFlags& flags, World* world, const RankMachine& machine) 
                     machine.gpus->why_no_cudnn()));
   }
   if (speaks) static_cast<void>(AtomicFile(flags.out));  // fails now if it cannot be written
-  if (speaks && exists(flags.out)) static_cast<void>(load_cluster(flags.out));  // nor what is none
+  if (speaks) require_replaceable(flags.out);
   BenchOptions options = options_of(flags, machine, cluster);
   options.machine.world = world;
   options.machine.connect = machine.ranks.connect;

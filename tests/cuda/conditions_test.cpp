@@ -294,12 +294,6 @@ TEST(Conditions, SharedMemoryIsAskedForOnce) {
   EXPECT_EQ(fake::attribute_calls() - before, 2);
 }
 
-// A block of norm_backward over 6144 columns has 48 KiB of dynamic memory and 768 bytes of static.
-TEST(Conditions, StaticSharedMemoryCountsToo) {
-  constexpr std::size_t kUnaskedWithStatic = 48 << 10, kStatic = 1 << 10;
-  EXPECT_LE(cuda::kSharedUnasked + kStatic, kUnaskedWithStatic);
-}
-
 TEST(Conditions, TimesFollowTheLanes) {
   fake::set({});
   const Case one = small_case(2);

@@ -32,13 +32,13 @@ void require_host_memory(const Job& job, const Place& place) {
   const Bytes device = ranks * arena_bytes(schedule, MemorySpace::device);
   const Bytes host = ranks * (arena_bytes(schedule, MemorySpace::host_pinned) +
                               arena_bytes(schedule, MemorySpace::host));
-  const bool planned_for_gpus = job.problem.cluster.outside.context.value > 0;
   require_memory(
       device + host,
       fmt::format("this host with {} on the CPU ({} in place of devices, {} as host "
                   "memory{})",
                   ranks == 1 ? "one rank" : fmt::format("{} ranks", ranks), format_bytes(device),
-                  format_bytes(host), planned_for_gpus ? "; --backend cuda trains on GPUs" : ""));
+                  format_bytes(host),
+                  job.problem.cluster.has_gpus() ? "; --backend cuda trains on GPUs" : ""));
 }
 
 // Says on which NUMA nodes ranks run, and what will be slow there.

@@ -166,6 +166,8 @@ struct ClusterSpec {
   bool operator==(const ClusterSpec&) const = default;
 
   [[nodiscard]] std::int64_t devices() const { return nodes * devices_per_node; }
+  // A CPU has no context.
+  [[nodiscard]] bool has_gpus() const { return outside.context.value > 0; }
   // Bytes outside the arena of one device whose collectives have such communicators, and whose rank
   // pins so much host memory.
   [[nodiscard]] Bytes outside_bytes(std::int64_t peers, std::int64_t across,

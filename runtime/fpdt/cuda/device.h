@@ -30,6 +30,10 @@ namespace fpdt::cuda {
 
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
+// A block has 48 KiB unasked, for static and dynamic shared memory together. Kernels that have both
+// take at most so much static memory.
+inline constexpr std::size_t kStaticShared = 1 << 10;
+inline constexpr std::size_t kDynamicShared = (48 << 10) - kStaticShared;
 
 // The upper half of a float.
 struct bf16 {
@@ -127,7 +131,7 @@ __device__ __forceinline__ T* dynamic_shared() {
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             Stream stream, Arguments&&... arguments) {
-  if (shared_bytes > kSharedUnasked) allow_shared_memory(reinterpret_cast<const void*>(kernel));
+  if (shared_bytes > kDynamicShared) allow_shared_memory(reinterpret_cast<const void*>(kernel));
   cudaLaunchConfig_t configuration{};
   configuration.gridDim = grid;
   configuration.blockDim = block;

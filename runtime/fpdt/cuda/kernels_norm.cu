@@ -191,7 +191,7 @@ __device__ __forceinline__ Statistics row_statistics(const Backward<T>& b, const
 template <class T, int N>
 __global__ void __launch_bounds__(kThreadsMost) norm_backward(Backward<T> b, Shape s) {
   __shared__ float rooms[2][3 * kWarp];
-  static_assert(sizeof(rooms) <= 1 << 10);  // beside dynamic memory (kSharedUnasked)
+  static_assert(sizeof(rooms) <= kStaticShared);
   int turn = 0;
   auto* shared = dynamic_shared<float>() + 4 * threadIdx.x;
   const ColumnSums dweight{b.dweight == nullptr ? nullptr : shared};

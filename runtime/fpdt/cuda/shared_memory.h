@@ -5,10 +5,6 @@
 
 namespace fpdt::cuda {
 
-// The dynamic shared memory that a block may have unasked. It shares 48 KiB with the static memory
-// of the kernel, of which no kernel that has both takes more than 1 KiB.
-inline constexpr std::size_t kSharedUnasked = 47 << 10;
-
 // Allows blocks of the kernel all shared memory that the current device has. All threads allow the
 // same, since the runtime keeps the last value. Asks once: later calls of the thread for that
 // device only look into a table.

@@ -15,7 +15,8 @@ struct AwakeClock {
   using time_point = std::chrono::time_point<AwakeClock>;
   static constexpr bool is_steady = true;
 
-  // Between two calls of any threads at most kStride pass. So a thread that waits asks more often.
+  // The time since the last call, of any thread, counts as kStride at most. So a thread that waits
+  // asks more often.
   static time_point now();
   static constexpr std::chrono::milliseconds kStride{1000};
 };

@@ -399,12 +399,18 @@ TEST(Machine, RefusesOpsOfYears) {
 TEST(Machine, NamesTheRatesThatAreMissing) {
   ClusterSpec cluster = round_cluster();
   cluster.rates.matmul = cluster.rates.network = {};
-  try {
-    const Machine machine(cluster, RateEnd::typical);
-    FAIL() << "a machine without rates";
-  } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("missing: matmul, network;"), std::string::npos);
-  }
+  const auto refusal = [&]() -> std::string {
+    try {
+      const Machine machine(cluster, RateEnd::typical);
+      return "none";
+    } catch (const InputError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_NE(refusal().find("missing: peak_flops, matmul, network;"), std::string::npos)
+      << refusal();
+  cluster.rates.peak_flops = 250e12;
+  EXPECT_NE(refusal().find("missing: matmul, network;"), std::string::npos) << refusal();
   cluster.rates.matmul = exactly(1);
   cluster.nodes = 1;
   EXPECT_NO_THROW(Machine(cluster, {}));

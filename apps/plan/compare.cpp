@@ -256,7 +256,7 @@ int compare(const CompareFlags& flags) {
   if (!flags.draw.empty()) AtomicFile{flags.draw};
   std::vector<Row> rows, rungs;
   std::vector<ComparedCurve> curves;
-  bool answered = false, joined = false;
+  bool answered = false, published = false, joined = false;
   {
     Watch watch;
     const std::vector<const Method*> asked = compared(flags.methods);
@@ -264,8 +264,9 @@ int compare(const CompareFlags& flags) {
     note_gpus(problem, asked, all);
     rows = rows_of(question, all, flags.with, watch);
     answered = rows.back().outcome.fits;
+    published = rows.front().wasted.has_value();
     joined = rows.front().problem == rows.back().problem;
-    if (flags.ladder && answered && joined) rungs = rungs_of(problem, rows, watch);
+    if (flags.ladder && answered && published && joined) rungs = rungs_of(problem, rows, watch);
     if (drawn) {
       const auto begun = [&](std::int64_t tokens, std::int64_t part, std::int64_t parts) {
         watch.begin(fmt::format("{} tokens", format_tokens(tokens)), part, parts);
@@ -278,7 +279,10 @@ int compare(const CompareFlags& flags) {
     write_picture(flags.draw, curves_picture(question, curves, lengths, flags.mfu), flags.look);
   }
   if (flags.ladder && !answered) say("note: --ladder: nothing fits, so there is no ladder\n");
-  if (flags.ladder && answered && !joined) {
+  if (flags.ladder && answered && !published) {
+    say("note: --ladder: no published strategy is compared, so there is no ladder\n");
+  }
+  if (flags.ladder && answered && published && !joined) {
     say(fmt::format(
         "note: --ladder: the answer uses more GPUs than {} can, so there is no ladder\n",
         rows.front().method->title));

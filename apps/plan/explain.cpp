@@ -63,13 +63,13 @@ std::string peak_text(const Peak& peak, std::int64_t most) {
   std::string text = fmt::format("\n{} at its peak, {} into the step: {}\n", word(peak.space),
                                  format_nanoseconds(peak.live.time), format_bytes(peak.live.bytes));
   text +=
-      fmt::format("{:>12}  {:<28}{:<15}{:<8}{}\n", "bytes", "buffer", "category", "slots", "from");
+      fmt::format("{:>12}  {:<27} {:<15}{:<8}{}\n", "bytes", "buffer", "category", "slots", "from");
   Bytes rest = peak.live.bytes;
   std::int64_t shown = 0;
   for (const Holder& holder : peak.holders) {
     if (shown++ == most) break;
     rest = rest - holder.bytes;
-    text += fmt::format("{:>12}  {:<28}{:<15}{:<8}{}\n", format_bytes(holder.bytes), holder.name,
+    text += fmt::format("{:>12}  {:<27} {:<15}{:<8}{}\n", format_bytes(holder.bytes), holder.name,
                         holder.category, holder.slots, holder.origin);
   }
   if (rest.value > 0) text += fmt::format("{:>12}  all others\n", format_bytes(rest));

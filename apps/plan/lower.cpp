@@ -128,9 +128,9 @@ std::string summary(const Problem& problem, const Strategy& strategy, const Lowe
   text += fmt::format("ranks       {} = {} sequence-parallel x {} data-parallel on {}\n",
                       problem.ranks(), shape.sequence_parallel, shape.data_parallel,
                       problem.cluster.name);
-  text += fmt::format("sequence    {} tokens in {} of {}\n", problem.seq_len,
+  text += fmt::format("sequence    {} tokens in {} of {}{}\n", problem.seq_len,
                       shape.chunks == 1 ? "1 chunk" : fmt::format("{} chunks", shape.chunks),
-                      shape.chunk_rows);
+                      shape.ragged() ? "up to " : "", shape.chunk_rows);
   text += fmt::format(
       "schedule    {} ops in {} blocks, {} per step; verified\n",
       [&] {

@@ -97,15 +97,15 @@ Json runs_json(const std::vector<ChunkRun>& runs) {
 std::string residency_text(const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
   std::string text = fmt::format(
-      "\nfrom forward to backward, by chunks ({} of {} tokens): on the host, on the device, or "
+      "\nfrom forward to backward, by chunks ({} of {}{} tokens): on the host, on the device, or "
       "again\n",
-      shape.chunks, format_tokens(shape.chunk_rows));
+      shape.chunks, shape.ragged() ? "up to " : "", format_tokens(shape.chunk_rows));
   const bool kinds = problem.model.kinds.size() > 1;
   const auto line = [&](std::string_view layers, std::string_view of_kinds, std::string_view input,
                         std::string_view output) {
-    text += fmt::format("{:<8}", layers);
-    if (kinds) text += fmt::format("{:<24}", of_kinds);
-    text += fmt::format("{:<40}{}\n", input, output);
+    text += fmt::format("{:<7} ", layers);
+    if (kinds) text += fmt::format("{:<23} ", of_kinds);
+    text += fmt::format("{:<39} {}\n", input, output);
   };
   line("layers", "kinds", "input", "attention output");
   for (const Alike& one : alike_layers(problem, strategy)) {
@@ -139,7 +139,7 @@ void draw_residency(const std::string& path, const Problem& problem, const Plan&
       format_nanoseconds(plan.simulation.nanoseconds),
       100 * plan.throughput[static_cast<std::size_t>(RateEnd::typical)].mfu_causal)};
   picture.layers = residencies(problem, plan.strategy);
-  picture.chunks = geometry(problem, plan.strategy).chunks;
+  picture.chunk_tokens = geometry(problem, plan.strategy).chunk_rows;
   picture.tokens = problem.seq_len;
   picture.kinds = names_of_kinds(problem.model);
   write_picture(path, picture, flags);

@@ -297,6 +297,10 @@ TEST_F(Compare, HasTheMethodsThatAreAsked) {
       plan("compare --model model.yaml --cluster three.yaml --seq-len 512 --ladder --method ring");
   EXPECT_TRUE(says(ring.out, "\nfrom Ring attention as published to the answer"));
   EXPECT_FALSE(says(ring.out, "waste"));
+  const Outcome none =
+      plan(fmt::format("compare {} --seq-len 512 --ladder --method usp", kSweepQuestion));
+  EXPECT_EQ(none.code, 0) << none.err;
+  EXPECT_TRUE(says(none.err, "no published strategy is compared")) << none.err;
   const Outcome wrong = plan(compare + " --method lss,rign");
   EXPECT_EQ(wrong.code, 2);
   EXPECT_TRUE(says(wrong.err, "found \"rign\"; did you mean ring?")) << wrong.err;

@@ -128,6 +128,18 @@ TEST(Levers, WordsSayWhatIsStoredAndWhere) {
   EXPECT_NE(in_words(problem, strategy).find("2 layers repeat all their attention once"),
             std::string::npos);
   EXPECT_EQ(in_words(problem, strategy).find("is repeated"), std::string::npos);
+  // Layer classes may differ, chunks need not divide the sequence, and replicas train in turn.
+  strategy = with_stored(problem, spilled(problem, 1, 96), {0, 1});
+  strategy.layer_classes.front().first_stored_chunk = 1;
+  strategy.layer_classes.back().recompute = Recompute::keep_attention;
+  strategy.layer_classes.back().keep[static_cast<std::size_t>(TensorClass::lse)] = 1.0 / 3;
+  strategy.micro_batches = 3;
+  const std::string mixed = in_words(problem, strategy);
+  EXPECT_NE(mixed.find("3 chunks of up to 96 tokens, 3 micro-batches;"), std::string::npos)
+      << mixed;
+  EXPECT_NE(mixed.find("attention of the first 0 to 1 chunks is repeated"), std::string::npos)
+      << mixed;
+  EXPECT_NE(mixed.find("on the device: lse (0 to 33 %)"), std::string::npos) << mixed;
   const Strategy one_chunk = spilled(problem, 1, 256);
   EXPECT_NE(in_words(problem, one_chunk).find("mesh 1 x 2 (replicas x heads): one chunk"),
             std::string::npos);

@@ -3,6 +3,8 @@
 #include "fpdt/report/live.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -53,6 +55,23 @@ TEST_P(LiveClock, TotalsAreThoseOfTheRecorder) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Live, LiveClock, testing::Values(1, 5000, 40000));
+
+// An update on the device reads a stage of a state and writes the next version into its slot.
+TEST(Live, AnUpdateInPlaceNeedsItsSlotOnce) {
+  const test::MadeUp made(2, 1, true);
+  const Live live = find_live(made.run());
+  std::map<std::pair<BufferIndex, std::int64_t>, std::vector<Interval>> of_slots;
+  for (const Life& life : live.lives) {
+    const Buffer& buffer = made.schedule.buffers[static_cast<std::size_t>(life.buffer)];
+    of_slots[{life.buffer, life.version % buffer.slots}].push_back({life.begin, life.end});
+  }
+  for (const auto& [slot, lives] : of_slots) {
+    for (std::size_t i = 1; i < lives.size(); ++i) {
+      EXPECT_GE(lives[i].begin, lives[i - 1].end)
+          << made.schedule.buffers[static_cast<std::size_t>(slot.first)].name;
+    }
+  }
+}
 
 TEST(Live, FewStepsKeepThePeak) {
   const test::MadeUp made(4);
@@ -120,6 +139,28 @@ TEST(Live, OriginTellsBlockLayersAndChunks) {
   EXPECT_EQ(layer_inputs.substr(0, 7), "embed, ") << layer_inputs;
   EXPECT_NE(layer_inputs.find("forward"), std::string::npos) << layer_inputs;
   EXPECT_NE(layer_inputs.find("chunks 0-2"), std::string::npos) << layer_inputs;
+}
+
+// Parts of parameters have numbers too, and some blocks are of no layer.
+TEST(Live, OriginTellsNoChunkOfAParameterAndNoLayerOfAnEnd) {
+  const test::MadeUp made(3);
+  const Live live = find_live(made.run());
+  bool head = false;
+  for (const MemorySpace space : {MemorySpace::device, MemorySpace::host_pinned}) {
+    for (const LiveBuffer& one : find_peak(live, space).buffers) {
+      if (one.lives.empty()) continue;
+      const std::string text = origin(live, made.schedule.train, one);
+      const Buffer& buffer = made.schedule.buffers[static_cast<std::size_t>(one.buffer)];
+      if (part_of(buffer) != Part::activations) {
+        EXPECT_EQ(text.find("chunk"), text.npos) << text;
+      }
+      if (text.find("forward") == text.npos && text.find("backward") == text.npos) {
+        EXPECT_EQ(text.find("layer"), text.npos) << text;
+        head = true;
+      }
+    }
+  }
+  EXPECT_TRUE(head);
 }
 
 TEST(Live, ChunkIsTheFirstNumberOfAName) {

@@ -97,7 +97,7 @@ std::vector<Trace> ranks_of(const Trace& trace, std::int64_t count, std::int64_t
   return ranks;
 }
 
-Schedule small_schedule(std::int64_t chunks, std::int64_t segment) {
+Schedule small_schedule(std::int64_t chunks, std::int64_t segment, bool on_host) {
   Problem problem;
   problem.model.name = "tiny";
   problem.model.layers = 2;
@@ -119,11 +119,12 @@ Schedule small_schedule(std::int64_t chunks, std::int64_t segment) {
   strategy.storage = Storage::f32;
   strategy.tiles.chunk_tokens = 64;
   strategy.segments = {segment};
+  if (on_host) strategy.keep = kStateHomes.back();
   return lower(problem, strategy).schedule.schedule();
 }
 
-MadeUp::MadeUp(std::int64_t chunks, std::int64_t segment)
-    : schedule(small_schedule(chunks, segment)),
+MadeUp::MadeUp(std::int64_t chunks, std::int64_t segment, bool on_host)
+    : schedule(small_schedule(chunks, segment, on_host)),
       program(schedule),
       trace(made_up_trace(program, schedule.train)),
       measured(made_up_trace(program, schedule.train, 0.2)) {}

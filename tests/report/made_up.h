@@ -20,12 +20,12 @@ Trace cut(const Trace& trace, std::int32_t first, std::int32_t last);
 std::vector<Trace> ranks_of(const Trace& trace, std::int64_t count, std::int64_t apart);
 
 // Two layers of a small Llama on two ranks with `chunks` chunks, all of them spilled. With segments
-// of both layers, the first repeats forward.
-Schedule small_schedule(std::int64_t chunks, std::int64_t segment = 1);
+// of both layers, the first repeats forward. `on_host`: so are gradients and optimizer states.
+Schedule small_schedule(std::int64_t chunks, std::int64_t segment = 1, bool on_host = false);
 
 // A schedule with its program, its calls and a made-up trace.
 struct MadeUp {
-  explicit MadeUp(std::int64_t chunks, std::int64_t segment = 1);
+  explicit MadeUp(std::int64_t chunks, std::int64_t segment = 1, bool on_host = false);
   Schedule schedule;
   Program program;
   Trace trace;

@@ -97,8 +97,10 @@ std::int64_t replayed_peak(const Json& snapshot, std::size_t device) {
   return peak;
 }
 
-TEST(MemorySnapshot, ReplaysToThePeak) {
-  const test::MadeUp made(3);
+class MemorySnapshot : public testing::TestWithParam<bool> {};
+
+TEST_P(MemorySnapshot, ReplaysToThePeak) {
+  const test::MadeUp made(3, 1, GetParam());
   const std::string bytes = memory_snapshot(made.run());
   const Json snapshot = test::unpickle(bytes);
   const Live live = find_live(made.run());
@@ -109,7 +111,9 @@ TEST(MemorySnapshot, ReplaysToThePeak) {
   EXPECT_EQ(bytes, memory_snapshot(made.run()));
 }
 
-TEST(MemorySnapshot, RefusesWhatTheViewerCannotOpen) {
+INSTANTIATE_TEST_SUITE_P(StatesOnTheHost, MemorySnapshot, testing::Bool());
+
+TEST(MemorySnapshots, RefusesWhatTheViewerCannotOpen) {
   const test::MadeUp made(2);
   const Json snapshot = test::unpickle(memory_snapshot(made.run()));
   std::size_t values = 0;
@@ -123,7 +127,7 @@ TEST(MemorySnapshot, RefusesWhatTheViewerCannotOpen) {
                                  testing::HasSubstr("--format perfetto"))));
 }
 
-TEST(MemorySnapshot, FramesNameBufferAndOp) {
+TEST(MemorySnapshots, FramesNameBufferAndOp) {
   const test::MadeUp made(2);
   const Json snapshot = test::unpickle(memory_snapshot(made.run()));
   bool found = false;

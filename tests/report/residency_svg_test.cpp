@@ -12,7 +12,7 @@ namespace {
 
 // Two layers of a segment and one alone; eight chunks.
 ResidencyPicture three_layers() {
-  ResidencyPicture picture{"a model", {"one <line>"}, {}, 8, 1 << 20, {}};
+  ResidencyPicture picture{"a model", {"one <line>"}, {}, 1 << 17, 1 << 20, {}};
   const std::vector<ChunkRun> output{{2, Fate::again}, {5, Fate::host}, {1, Fate::device}};
   picture.layers.push_back({{0, 0, 0, 2}, {{8, Fate::host}}, output});
   picture.layers.push_back({{0, 0, 1, 2}, {{8, Fate::again}}, output});
@@ -38,6 +38,15 @@ TEST(ResidencySvg, SaysTheirShares) {
   EXPECT_EQ(count(svg, ">256K</text>"), 2U);
 }
 
+// 9 of 16 tokens are in the first of two chunks.
+TEST(ResidencySvg, AShortLastChunkIsNarrow) {
+  ResidencyPicture picture{"a model", {}, {}, 9, 16, {}};
+  picture.layers.push_back(
+      {{0, 0, 0, 1}, {{2, Fate::host}}, {{1, Fate::again}, {1, Fate::device}}});
+  const std::string svg = residency_svg(picture, 1400);
+  EXPECT_EQ(count(svg, "44 % on the device, 0 % on the host, 56 % again"), 1U) << svg;
+}
+
 TEST(ResidencySvg, HasAColumnOfKinds) {
   ResidencyPicture picture = three_layers();
   EXPECT_EQ(count(residency_svg(picture, 1400), ": window"), 0U);
@@ -52,10 +61,13 @@ TEST(ResidencySvg, HasAColumnOfKinds) {
 
 TEST(ResidencySvg, HoldsManyLayers) {
   ResidencyPicture picture = three_layers();
-  while (picture.layers.size() < 126) picture.layers.push_back(picture.layers.back());
-  const std::string svg = residency_svg(picture, 1400);
-  EXPECT_EQ(test::xml_error(svg), "");
-  EXPECT_LT(std::stod(svg.substr(svg.find("height=\"") + 8)), 1000);
+  for (const std::size_t layers : {126U, 2000U}) {
+    while (picture.layers.size() < layers) picture.layers.push_back(picture.layers.back());
+    const std::string svg = residency_svg(picture, 1400);
+    EXPECT_EQ(test::xml_error(svg), "");
+    EXPECT_LT(std::stod(svg.substr(svg.find("height=\"") + 8)), 1000);
+    EXPECT_EQ(count(svg, "height=\"-"), 0U);
+  }
 }
 
 }  // namespace

@@ -23,6 +23,8 @@ TEST(Timeline, MiddleCallIsOfTheLongestBlock) {
 TEST(Timeline, PhasesLeaveOutVariants) {
   EXPECT_EQ(phase_of("backward_last"), "backward");
   EXPECT_EQ(phase_of("forward_inside"), "forward");
+  EXPECT_EQ(phase_of("rerun_middle_window_1_to2"), "rerun");
+  EXPECT_EQ(phase_of("backward"), "backward");
   EXPECT_EQ(phase_of("begin_layer"), "begin_layer");
 }
 

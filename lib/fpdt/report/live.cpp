@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,6 +34,11 @@ class LiveSlots {
              std::int64_t end, const OpPlace& place) {
     std::int32_t& held = held_[first_[index(buffer)] + index(version % slots)];
     if (held < 0 || live_.lives[index(held)].version != version) {
+      // An update in place reads one version and writes the next into the same slot.
+      if (held >= 0) {
+        Life& before = live_.lives[index(held)];
+        before.end = std::max(before.begin, std::min(before.end, begin));
+      }
       held = static_cast<std::int32_t>(live_.lives.size());
       live_.lives.push_back({buffer, version, begin, end, place, place});
     }
@@ -56,9 +62,13 @@ void sort_changes(Live& live) {
     changes.push_back({life.end, static_cast<std::int32_t>(i), false});
   }
   for (std::vector<LiveChange>& changes : live.changes) {
-    std::sort(changes.begin(), changes.end(), [](const LiveChange& a, const LiveChange& b) {
-      if (a.time != b.time) return a.time < b.time;
-      return a.begins != b.begins ? b.begins : a.life < b.life;
+    // What takes a slot over begins when what it held has ended.
+    const auto turn = [&](const LiveChange& change) {
+      if (change.begins) return 1;
+      return live.lives[index(change.life)].begin < change.time ? 0 : 2;
+    };
+    std::sort(changes.begin(), changes.end(), [&](const LiveChange& a, const LiveChange& b) {
+      return std::tuple(a.time, turn(a), a.life) < std::tuple(b.time, turn(b), b.life);
     });
   }
 }
@@ -86,11 +96,14 @@ void replay(const Live& live, MemorySpace space, See&& see) {
   see(std::as_const(step));
 }
 
-// The tensor of a ring: its name without that of its home (plan/lowering/home.cpp).
+// The tensor of a ring: its name without those of its layer class and home
+// (plan/lowering/home.cpp).
 std::string_view tensor_of(std::string_view ring) {
   for (const std::string_view home : {"_kept", "_host", "_new"}) {
-    if (ring.ends_with(home)) return ring.substr(0, ring.size() - home.size());
+    if (ring.ends_with(home)) ring.remove_suffix(home.size());
   }
+  const std::size_t last = ring.find_last_not_of("0123456789");
+  if (last != 0 && last + 1 < ring.size() && ring[last] == '_') ring = ring.substr(0, last);
   return ring;
 }
 
@@ -308,6 +321,12 @@ std::string ranges(std::string_view word, const std::set<std::int64_t>& numbers)
 
 std::string origin(const Live& live, const std::vector<Call>& calls, const LiveBuffer& buffer) {
   if (buffer.lives.empty()) return std::string(word(buffer_of(live, buffer.buffer).role));
+  // Numbers in names of ops are chunks, where the tensor has chunks.
+  const bool has_chunks = part_of(buffer_of(live, buffer.buffer)) == Part::activations;
+  const auto has_layers = [&](std::int32_t block) {
+    return std::any_of(calls.begin(), calls.end(),
+                       [&](const Call& call) { return call.block == block && call.layer != 0; });
+  };
   std::set<std::string> blocks;
   std::set<std::int64_t> layers;
   std::set<std::int64_t> chunks;
@@ -316,13 +335,13 @@ std::string origin(const Live& live, const std::vector<Call>& calls, const LiveB
     const Call& call = calls[index(first.call)];
     const Block& block = live.schedule->blocks[index(call.block)];
     blocks.insert(block.name);
-    layers.insert(call.layer);
-    const std::int64_t chunk = chunk_of(block.ops[index(first.op)].name);
+    if (has_layers(call.block)) layers.insert(call.layer);
+    const std::int64_t chunk = has_chunks ? chunk_of(block.ops[index(first.op)].name) : -1;
     if (chunk >= 0) chunks.insert(chunk);
   }
   std::string text;
   for (const std::string& block : blocks) text += (text.empty() ? "" : ", ") + block;
-  text += ", " + ranges("layer", layers);
+  if (!layers.empty()) text += ", " + ranges("layer", layers);
   return chunks.empty() ? text : text + ", " + ranges("chunk", chunks);
 }
 

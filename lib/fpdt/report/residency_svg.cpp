@@ -55,10 +55,11 @@ std::string_view color_of(Fate fate) {
   return kDropped;
 }
 
-// No more than four, and else again.
+// As many as a model may have.
 std::string_view color_of_kind(std::int64_t kind) {
-  constexpr std::array<std::string_view, 4> kColors{"#A9B7C4", "#6F4E9C", "#C8586C", "#2F6F8F"};
-  return kColors[static_cast<std::size_t>(kind) % kColors.size()];
+  constexpr std::array<std::string_view, kKindsMost> kColors{
+      "#A9B7C4", "#6F4E9C", "#C8586C", "#2F6F8F", "#8FB8A8", "#D9A441", "#B08BC9", "#4F5B66"};
+  return kColors[static_cast<std::size_t>(kind)];
 }
 
 class Drawing {
@@ -67,6 +68,7 @@ class Drawing {
       : picture_(picture),
         layers_(std::ssize(picture.layers)),
         row_(std::min(kRow, kTallest / static_cast<double>(layers_))),
+        filled_(std::max(row_ - 0.6, 0.6 * row_)),
         top_(60 + kTitleLine * static_cast<double>(picture.lines.size()) + kGridHead) {}
 
   std::string finish(double width) {
@@ -90,18 +92,27 @@ class Drawing {
     return top_ + row_ * static_cast<double>(layer);
   }
   [[nodiscard]] double bottom() const { return y_of(layers_); }
+  [[nodiscard]] std::int64_t first_token(std::int64_t chunk) const {
+    return std::min(chunk * picture_.chunk_tokens, picture_.tokens);
+  }
   [[nodiscard]] double x_of(const Grid& grid, std::int64_t chunk) const {
-    return grid.left + kGrid * static_cast<double>(chunk) / static_cast<double>(picture_.chunks);
+    return grid.left +
+           kGrid * static_cast<double>(first_token(chunk)) / static_cast<double>(picture_.tokens);
   }
 
-  // The share of all chunks of all layers.
+  // The share of all tokens of all layers.
   [[nodiscard]] std::string share(const Grid& grid, Fate fate) const {
-    std::int64_t chunks = 0;
+    std::int64_t tokens = 0;
     for (const LayerResidency& layer : picture_.layers) {
-      chunks += chunks_with(layer.*grid.runs, fate);
+      std::int64_t chunk = 0;
+      for (const ChunkRun& run : layer.*grid.runs) {
+        const std::int64_t end = chunk + run.chunks;
+        if (run.fate == fate) tokens += first_token(end) - first_token(chunk);
+        chunk = end;
+      }
     }
-    return format_percent(static_cast<double>(chunks),
-                          static_cast<double>(picture_.chunks * layers_));
+    return format_percent(static_cast<double>(tokens),
+                          static_cast<double>(picture_.tokens * layers_));
   }
 
   void draw(const Grid& grid) {
@@ -135,7 +146,7 @@ class Drawing {
       const std::int64_t end = chunk + run.chunks;
       svg_.begin_group(fmt::format("layer {}, chunks {} to {}: {}", layer, chunk, end - 1,
                                    run.fate == Fate::again ? grid.again : word(run.fate)));
-      svg_.rectangle(x, y_of(layer), x_of(grid, end) - x, row_ - 0.6, color_of(run.fate));
+      svg_.rectangle(x, y_of(layer), x_of(grid, end) - x, filled_, color_of(run.fate));
       svg_.end_group();
       chunk = end;
     }
@@ -169,7 +180,7 @@ class Drawing {
       const std::int64_t kind = picture_.layers[static_cast<std::size_t>(layer)].kind;
       svg_.begin_group(
           fmt::format("layer {}: {}", layer, picture_.kinds[static_cast<std::size_t>(kind)]));
-      svg_.rectangle(kKinds, y_of(layer), kKindsWidth, row_ - 0.6, color_of_kind(kind));
+      svg_.rectangle(kKinds, y_of(layer), kKindsWidth, filled_, color_of_kind(kind));
       svg_.end_group();
     }
     const double y = bottom() + 54 + kTitleLine + 6;
@@ -201,7 +212,7 @@ class Drawing {
 
   const ResidencyPicture& picture_;
   std::int64_t layers_;
-  double row_, top_;
+  double row_, filled_, top_;
   Svg svg_;
 };
 

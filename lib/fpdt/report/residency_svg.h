@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "fpdt/spec/model.h"
 #include "fpdt/spec/residency.h"
 
 namespace fpdt {
@@ -13,8 +14,8 @@ struct ResidencyPicture {
   std::string title;
   std::vector<std::string> lines;  // below the title
   std::vector<LayerResidency> layers;
-  std::int64_t chunks = 1;
-  std::int64_t tokens = 0;         // of the sequence
+  std::int64_t chunk_tokens = 1;
+  std::int64_t tokens = 1;         // of the sequence; the last chunk may have fewer than the others
   std::vector<std::string> kinds;  // names; empty where all layers are of one kind
 };
 

@@ -74,8 +74,8 @@ LaneTimes lane_times(const TracedRun& run) {
 }
 
 std::string phase_of(const std::string& block) {
-  for (const std::string_view variant : {"_first", "_inside", "_middle", "_last"}) {
-    if (block.ends_with(variant)) return block.substr(0, block.size() - variant.size());
+  for (const std::string_view visit : {"forward", "rerun", "backward"}) {
+    if (block.starts_with(std::string(visit) + '_')) return std::string(visit);
   }
   return block;
 }

@@ -373,15 +373,35 @@ std::string words_of_stored(const Problem& problem, const Strategy& strategy, co
                      problem.model.layers);
 }
 
-std::string words_of_kept(const Problem&, const Strategy& strategy, const Geometry&) {
+std::string words_of_kept(const Problem& problem, const Strategy& strategy, const Geometry&) {
   std::string kept;
   for (std::size_t k = 0; k < kTensorClasses; ++k) {
-    const double fraction = strategy.layer_classes.front().keep[k];
-    if (fraction == 0) continue;
-    kept += fmt::format("{}{}", kept.empty() ? "" : ", ", word(static_cast<TensorClass>(k)));
-    if (fraction < 1) kept += fmt::format(" ({:.0f} %)", 100 * fraction);
+    const auto tensor = static_cast<TensorClass>(k);
+    double least = 1, most = 0;
+    for (const LayerClass& one : strategy.layer_classes) {
+      if (!why_unused(problem.model, strategy, one, tensor).empty()) continue;
+      least = std::min(least, one.keep[k]);
+      most = std::max(most, one.keep[k]);
+    }
+    if (most == 0) continue;
+    kept += fmt::format("{}{}", kept.empty() ? "" : ", ", word(tensor));
+    const std::string low = fmt::format("{:.0f}", 100 * least),
+                      high = fmt::format("{:.0f}", 100 * most);
+    if (least < 1) kept += fmt::format(" ({}{} %)", low == high ? "" : low + " to ", high);
   }
   return kept.empty() ? "all chunks spilled to the host" : "on the device: " + kept;
+}
+
+std::string words_of_first_chunks(const Problem&, const Strategy& strategy, const Geometry& shape) {
+  std::int64_t least = shape.chunks;
+  for (const LayerClass& one : strategy.layer_classes) {
+    if (one.recompute != Recompute::from_input) least = std::min(least, one.first_stored_chunk);
+  }
+  const std::int64_t most = most_repeated(strategy);
+  if (most == 0 || most == shape.chunks) return "";
+  const std::string from = least < most ? fmt::format("{} to ", least) : "";
+  return fmt::format("attention of the first {} is repeated",
+                     most == 1 && from.empty() ? "chunk" : fmt::format("{}{} chunks", from, most));
 }
 
 // Layers may differ in it by one.

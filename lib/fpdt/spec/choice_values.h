@@ -56,6 +56,8 @@ std::string unused_long_tiles(const Problem& problem, const Strategy& strategy,
 std::string words_of_stored(const Problem& problem, const Strategy& strategy,
                             const Geometry& shape);
 std::string words_of_kept(const Problem& problem, const Strategy& strategy, const Geometry& shape);
+std::string words_of_first_chunks(const Problem& problem, const Strategy& strategy,
+                                  const Geometry& shape);
 std::string words_of_zero_groups(const Problem& problem, const Strategy& strategy,
                                  const Geometry& shape);
 std::string words_of_homes(const Problem& problem, const Strategy& strategy, const Geometry& shape);

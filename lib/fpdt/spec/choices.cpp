@@ -313,14 +313,7 @@ Choice row_of_first_stored_chunk() {
           .turn = 21,
           .others = other_first_chunks,
           .says = says_first_chunks,
-          .words =
-              [](const Problem&, const Strategy& s, const Geometry& shape) {
-                const std::int64_t first = most_repeated(s);
-                return first == 0 || first == shape.chunks
-                           ? ""
-                           : fmt::format("attention of the first {} is repeated",
-                                         first == 1 ? "chunk" : fmt::format("{} chunks", first));
-              },
+          .words = words_of_first_chunks,
           .simplest = "attention stored from the first chunk on",
           .simplify = [](Problem&, Strategy& s) { s = with_first_stored(std::move(s), 0); },
           .unused =

@@ -263,9 +263,10 @@ struct Geometry {
   std::int64_t chunks = 1;           // C
   std::int64_t chunk_rows = 0;       // n of all chunks but the last
   std::int64_t last_chunk_rows = 0;  // n of the last
-  std::int64_t heads = 0;            // h on one rank
-  std::int64_t kv_heads = 0;         // g on one rank, replicated when G < P
-  std::int64_t extents = 1;          // runs of rows that norms take at once: C or 1
+  [[nodiscard]] bool ragged() const { return last_chunk_rows != chunk_rows; }
+  std::int64_t heads = 0;     // h on one rank
+  std::int64_t kv_heads = 0;  // g on one rank, replicated when G < P
+  std::int64_t extents = 1;   // runs of rows that norms take at once: C or 1
   bool zigzag = false;
   std::int64_t hops = 1;  // R where keys go around the ring: attention meets those of each rank
 

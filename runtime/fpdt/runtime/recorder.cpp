@@ -33,6 +33,8 @@ class LiveBytes {
     Held& held =
         held_[static_cast<std::size_t>(index)][static_cast<std::size_t>(version % buffer.slots)];
     if (held.version != version) {
+      // An update in place reads one version and writes the next into the same slot.
+      held.end = std::max(held.begin, std::min(held.end, span.begin));
       close(buffer, held);
       held = {version, span.begin, span.end};
     }

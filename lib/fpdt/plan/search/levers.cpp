@@ -84,10 +84,11 @@ std::string in_words(const Problem& problem, const Strategy& strategy, Choices t
   const Method* method = method_of(problem, strategy);
   const std::string who = method ? fmt::format("{} {}", method->title, ranks) : mesh_words(shape);
   std::string text =
-      fmt::format("{}: {} of {} tokens", who,
+      fmt::format("{}: {} of {}{} tokens", who,
                   shape.chunks == 1 ? "one chunk" : fmt::format("{} chunks", shape.chunks),
-                  format_tokens(shape.chunk_rows));
+                  shape.ragged() ? "up to " : "", format_tokens(shape.chunk_rows));
   if (shape.data_parallel > 1) text += fmt::format(", {} replicas", shape.data_parallel);
+  if (strategy.micro_batches > 1) text += fmt::format(", {} micro-batches", strategy.micro_batches);
   for (const Choice* choice : in_turn(table, true)) {
     const std::string words = choice->words ? choice->words(problem, strategy, shape) : "";
     if (!words.empty()) text += "; " + words;

@@ -28,7 +28,7 @@ std::string schedule_error(const std::string& text) {
 
 // A schedule that a person wrote has no hash.
 constexpr std::string_view kSmall =
-    R"({"fpdt_schedule":3,"ranks":2,"row_multiple":1,"problem":{"a":1},
+    R"({"fpdt_schedule":4,"ranks":2,"row_multiple":1,"problem":{"a":1},
 "groups":{"sp":{"size":2,"first":0}},
 "buffers":[
 {"name":"x","space":"device","role":"temporary","category":"activations",
@@ -88,11 +88,15 @@ TEST(ScheduleJson, WritesNoMoreThanIsRead) {
   EXPECT_NE(error.find(fmt::format("at most {} are read", bytes - 1)), std::string::npos) << error;
 }
 
-// A file that this program wrote before format 3.
-TEST(ScheduleJson, LoadsTheOldFormat) {
+// Files that this program wrote before format 4.
+TEST(ScheduleJson, LoadsTheOldFormats) {
   const std::string text = golden("format_2.json");
   EXPECT_THAT(text, testing::StartsWith("{\"fpdt_schedule\":2,"));
   EXPECT_EQ(print(parse_schedule(text, "format_2.json")), golden("tied_head.json"));
+  std::string third = golden("tied_head.json");
+  third.replace(third.find(":4,"), 3, ":3,");
+  third.replace(third.rfind(",\n\"hash\""), std::string::npos, "}");
+  EXPECT_EQ(print(parse_schedule(third, "format_3.json")), golden("tied_head.json"));
 }
 
 TEST(ScheduleJson, SeesEveryChangeThroughTheHash) {
@@ -109,11 +113,11 @@ TEST(ScheduleJson, SeesEveryChangeThroughTheHash) {
 
 TEST(ScheduleJson, NamesBlockOpAndField) {
   EXPECT_THAT(schedule_error(std::string(kSmall)),
-              HasSubstr("s.json: one.zero.after: expected \"op\" or"));
+              HasSubstr("s.json: one.zero.after: expected \"op\", \"block.op@-k\" or"));
   const std::vector<std::vector<std::string>> cases{
-      {"\"fpdt_schedule\":3", "\"fpdt_schedule\":4", "reads formats 2 to 3, but the file has 4"},
-      {"\"fpdt_schedule\":3", "\"fpdt_schedule\":1", "rename `token_first` of matmul,"},
-      {"\"fpdt_schedule\":3", "\"fpdt_shedule\":2", "did you mean \"fpdt_schedule\"?"},
+      {"\"fpdt_schedule\":4", "\"fpdt_schedule\":5", "reads formats 2 to 4, but the file has 5"},
+      {"\"fpdt_schedule\":4", "\"fpdt_schedule\":1", "rename `token_first` of matmul,"},
+      {"\"fpdt_schedule\":4", "\"fpdt_shedule\":2", "did you mean \"fpdt_schedule\"?"},
       {"\"ranks\":2", "\"ranks\":2.0", "ranks: expected an integer"},
       {"\"ranks\":2", "\"ranks\":2,\"ranks\":2", "duplicate key"},
       {"\"role\":\"state\"", "\"role\":\"stat\"", "buffers[1].role: expected one of"},
@@ -149,9 +153,9 @@ TEST(ScheduleJson, SurvivesHostileText) {
        {std::string(), std::string(1000000, '['), std::string("null"), std::string("[]"),
         std::string("{\"a\":1e999}"), std::string("\xEF\xBB\xBF{}"),
         std::string("{\"a\":\"\0\"}", 9),
-        std::string("{\"fpdt_schedule\":3,\"blocks\":[1,null,[]],\"buffers\":[{}],\"train\":[[]]}"),
+        std::string("{\"fpdt_schedule\":4,\"blocks\":[1,null,[]],\"buffers\":[{}],\"train\":[[]]}"),
         std::string(
-            "{\"fpdt_schedule\":3,\"groups\":[1],\"blocks\":[{\"ops\":[3,{\"op\":1}]}]}")}) {
+            "{\"fpdt_schedule\":4,\"groups\":[1],\"blocks\":[{\"ops\":[3,{\"op\":1}]}]}")}) {
     EXPECT_NE(schedule_error(text), "");
   }
   EXPECT_THAT(schedule_error("{}"),
@@ -172,7 +176,7 @@ TEST(HostileSchedule, FindingsEndWithTheHundredth) {
   std::string keys;
   for (int i = 0; i < 1000; ++i) keys += fmt::format("\"unknown_key_{}\": {},", i, i);
   const std::string error = schedule_error(
-      fmt::format("{{{}\"fpdt_schedule\":3,\"ranks\":1,\"row_multiple\":1,\"train\":[]}}", keys));
+      fmt::format("{{{}\"fpdt_schedule\":4,\"ranks\":1,\"row_multiple\":1,\"train\":[]}}", keys));
   EXPECT_NE(error.find("... and 80 more"), std::string::npos) << error;
 }
 

@@ -29,24 +29,24 @@ class Clocks : public testing::Test {
 };
 
 TEST_F(Clocks, AnOpKnowsWhatTheAwaitedOneKnew) {
-  clocks.begin(0);
+  clocks.begin({0});
   clocks.complete(0, 0, 0);
   clocks.wait(1, {0, 0, 0});  // x, in the same call
   clocks.complete(1, 1, 0);
   EXPECT_EQ(known(1), (Known{0, 0}));
   EXPECT_EQ(known(0), (Known{0, -1}));
-  clocks.begin(0);
+  clocks.begin({0});
   clocks.wait(0, {0, 1, 1});  // y, one call back
   clocks.complete(0, 0, 1);
   EXPECT_EQ(known(0), (Known{1, 0}));
 }
 
 TEST_F(Clocks, AnEdgeToNoCallIsVoid) {
-  clocks.begin(1);
+  clocks.begin({1});
   clocks.wait(1, {0, 0, 1});  // block one was not called
   clocks.complete(1, 0, 0);
   EXPECT_EQ(known(1), (Known{-1, 0}));
-  clocks.begin(0);
+  clocks.begin({0});
   clocks.wait(0, {0, 0, 1});  // this is its first call
   clocks.complete(0, 0, 0);
   EXPECT_EQ(known(0), (Known{0, -1}));
@@ -54,13 +54,29 @@ TEST_F(Clocks, AnEdgeToNoCallIsVoid) {
 
 TEST_F(Clocks, CallsOfOtherBlocksCountFromTheLatest) {
   for (std::int32_t call = 0; call < 3; ++call) {
-    clocks.begin(0);
+    clocks.begin({0});
     clocks.complete(0, 0, call);
   }
-  clocks.begin(1);
+  clocks.begin({1});
   clocks.wait(1, {0, 0, 2});
   EXPECT_EQ(known(1), (Known{1, -1})) << "the second latest of three";
   clocks.wait(1, {0, 0, 1});
+  EXPECT_EQ(known(1), (Known{2, -1}));
+}
+
+TEST_F(Clocks, AnEdgeOfALayerMeansItsCallAmongTheLast) {
+  for (std::int32_t call = 0; call < 3; ++call) {
+    clocks.begin({0, call});
+    clocks.complete(0, 0, call);
+  }
+  clocks.begin({1, 0});
+  clocks.wait(1, {0, 0, 1, true});
+  EXPECT_EQ(known(1), (Known{-1, -1})) << "layer 0 is not the last";
+  clocks.begin({1, 1});
+  clocks.wait(1, {0, 0, 1, true});
+  EXPECT_EQ(known(1), (Known{-1, -1})) << "nor is layer 1";
+  clocks.begin({1, 2});
+  clocks.wait(1, {0, 0, 1, true});
   EXPECT_EQ(known(1), (Known{2, -1}));
 }
 

@@ -103,6 +103,14 @@ Schedule layered(std::int32_t layers) {
   return tiny.schedule;
 }
 
+// The gather of a layer is the second last before its forward, and the last before that of the last
+// layer.
+TEST(Depend, AnEdgeOfTheLayerServesTheLastLayerToo) {
+  const std::string edges = derived(layered(8));
+  EXPECT_NE(edges.find("forward.step: gather.gather@layer-2"), std::string::npos) << edges;
+  EXPECT_EQ(edges.find("gather.gather@-"), std::string::npos) << edges;
+}
+
 TEST(Depend, TheWindowFindsWhatTheWholeFinds) {
   const Schedule small = layered(8);
   const Schedule large = layered(40);

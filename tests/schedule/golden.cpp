@@ -67,8 +67,8 @@ std::string edges_text(const Schedule& schedule) {
       for (const After& after : op.after) {
         const Block& awaited = schedule.blocks[static_cast<std::size_t>(after.block)];
         text += ' ';
-        text += after_text(awaited.name, awaited.ops[static_cast<std::size_t>(after.op)].name,
-                           after.calls_back);
+        text += after_text({awaited.name, awaited.ops[static_cast<std::size_t>(after.op)].name,
+                            after.calls_back, after.of_layer});
       }
       text += "\n";
     }

@@ -133,6 +133,16 @@ TEST(Order, EdgesReachEarlierCalls) {
       << "too far back";
 }
 
+TEST(Order, EdgesOfALayerReachItsCallOnly) {
+  Tiny tiny;
+  tiny.buffer("a", 2).buffer("b", 2).block("one").fill("w", 0, "a[layer]");
+  tiny.block("two").copy("x", 1, "a[layer]", "b[layer]").after("one.w@layer-2");
+  tiny.call("one", 0).call("one", 1).call("two", 0);
+  EXPECT_EQ(test::codes(Tiny(tiny).call("two", 1).schedule), Codes{});
+  tiny.schedule.blocks[1].ops[0].after[0].calls_back = 1;
+  EXPECT_EQ(test::codes(Tiny(tiny).schedule), Codes{"S304"}) << "too far back";
+}
+
 TEST(Order, EvaluateIsCheckedToo) {
   Tiny tiny = pen().fill("w", 0, "a[+0]").block("two").copy("x", 0, "a[+0]", "b[+0]");
   tiny.call("one").call("two");

@@ -22,7 +22,7 @@ using Codes = std::set<std::string>;
 // Keys of four tokens a rank travel around a ring of three, and their gradients travel back. Slot i
 // of kv holds the keys of the i-th rank before this one.
 Schedule ring_of_three() {
-  std::string text = R"({"fpdt_schedule":3,"ranks":3,"row_multiple":1,"problem":{},)"
+  std::string text = R"({"fpdt_schedule":4,"ranks":3,"row_multiple":1,"problem":{},)"
                      R"("groups":{"ring":{"size":3,"first":0}},"buffers":[)";
   const auto buffer = [&](std::string_view name, std::string_view role, int width, int slots) {
     text += fmt::format(R"({}{{"name":"{}","space":"device","role":"{}","category":"activations",)"
@@ -350,7 +350,7 @@ TEST_F(OriginsOfGathered, GradientsOfQueriesAreNotThoseOfKeys) {
 // was taken or with that of the layer.
 Schedule chunks(const std::vector<std::pair<std::string, int>>& calls) {
   std::string text =
-      R"({"fpdt_schedule":3,"ranks":1,"row_multiple":1,"problem":{},"groups":{},"buffers":[)";
+      R"({"fpdt_schedule":4,"ranks":1,"row_multiple":1,"problem":{},"groups":{},"buffers":[)";
   const auto buffer = [&](std::string_view fields) {
     text += fmt::format(R"({}{{"space":"device","category":"activations",{}}})",
                         text.back() == '[' ? "" : ",", fields);

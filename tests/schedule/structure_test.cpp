@@ -128,6 +128,8 @@ TEST_F(Structure, EdgesPointBackwards) {
   EXPECT_EQ(codes(), Codes{"S104"}) << "another block cannot be in this call";
   op("attn.0.0").after[0] = {1, 0, -1};
   EXPECT_EQ(codes(), Codes{"S104"});
+  op("attn.0.0").after[0] = {1, 0, 0, true};
+  EXPECT_EQ(codes(), Codes{"S104"}) << "the layer of an earlier call";
 }
 
 TEST_F(Structure, EdgesNameCallsThatAre) {

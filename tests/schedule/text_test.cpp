@@ -80,9 +80,16 @@ TEST(Text, EdgesRoundTrip) {
   EXPECT_EQ(back->block, "forward");
   EXPECT_EQ(back->op, "spill_kv.2");
   EXPECT_EQ(back->calls_back, 3);
-  EXPECT_EQ(after_text(back->block, back->op, back->calls_back), "forward.spill_kv.2@-3");
+  EXPECT_FALSE(back->of_layer);
+  EXPECT_EQ(after_text(*back), "forward.spill_kv.2@-3");
+  const auto of_layer = parse_after("gather.all@layer-2");
+  ASSERT_TRUE(of_layer);
+  EXPECT_EQ(of_layer->calls_back, 2);
+  EXPECT_TRUE(of_layer->of_layer);
+  EXPECT_EQ(after_text(*of_layer), "gather.all@layer-2");
   for (const std::string text : {"", "a b", "forward@-1", "forward.op@-0", "forward.op@-",
-                                 "forward.op@1", ".op@-1", "forward.op@-99999999999"}) {
+                                 "forward.op@1", "forward.op@layer", "forward.op@layer-0",
+                                 "forward.op@lay-1", ".op@-1", "forward.op@-99999999999"}) {
     EXPECT_FALSE(parse_after(text)) << text;
   }
 }

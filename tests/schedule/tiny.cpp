@@ -49,7 +49,7 @@ Tiny& Tiny::after(std::string_view text) {
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].name != parsed->op) continue;
     schedule.blocks.back().ops.back().after.push_back(
-        {block, static_cast<std::int32_t>(i), parsed->calls_back});
+        {block, static_cast<std::int32_t>(i), parsed->calls_back, parsed->of_layer});
     return *this;
   }
   throw std::out_of_range(std::string(text));

@@ -329,15 +329,18 @@ class Loader {
   void read_edge(const Node& node, std::int32_t own_block, const std::string& path, Op& op) {
     const auto text = is_text(node) ? parse_after(node.text) : std::nullopt;
     if (!text) {
-      return wrong(
-          path, fmt::format("expected \"op\" or \"block.op@-k\", found {}", describe_found(node)));
+      return wrong(path,
+                   fmt::format("expected \"op\", \"block.op@-k\" or \"block.op@layer-k\", found {}",
+                               describe_found(node)));
     }
     const std::int32_t block =
         text->block.empty() ? own_block : resolve(blocks_, text->block, path, "block");
     if (block < 0) return;
     const std::int32_t target =
         resolve(ops_[static_cast<std::size_t>(block)], text->op, path, "op");
-    if (target >= 0) op.after.push_back({block, target, text->calls_back});
+    if (target >= 0) {
+      op.after.push_back({block, target, text->calls_back, text->of_layer});
+    }
   }
 
   void read_calls(Fields& fields, std::string_view key, std::vector<Call>& calls) {

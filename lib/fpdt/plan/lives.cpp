@@ -26,12 +26,6 @@ struct Pairs {
 
 using Position = CallClocks::Position;
 
-std::vector<std::int32_t> calls_back(const Program& program) {
-  std::vector<std::int32_t> all;
-  for (const PlainBlock& block : program.blocks) all.push_back(block.calls_back);
-  return all;
-}
-
 // Buffers by when their latest life began, the latest first.
 class Begins {
  public:
@@ -71,7 +65,7 @@ class Walk {
         pairs_(pairs),
         lanes_(program.lanes.size()),
         expansion_(program),
-        clocks_(program, calls_back(program)),
+        clocks_(program, program.calls_back()),
         introduced_(program.blocks.size(), 0),
         last_(pairs.count * lanes_, -1),
         begins_(pairs.count) {
@@ -94,7 +88,7 @@ class Walk {
   void run(const std::vector<Call>& calls) {
     for (const Call& call : calls) {
       expansion_.begin(call);
-      clocks_.begin(call.block);
+      clocks_.begin(call);
       const PlainBlock& block = program_.blocks[index(call.block)];
       if (introduced_[index(call.block)] == 0) introduce(block);
       introduced_[index(call.block)] = 1;

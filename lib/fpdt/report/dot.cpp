@@ -94,7 +94,6 @@ class Graph {
     view_.last = std::min(view_.last, ops_.size());
   }
 
-  // `after` counts calls back among those of its block.
   void find_edges() {
     std::vector<std::vector<std::int32_t>> calls_of(program_.blocks.size());
     std::int32_t next = 0;
@@ -106,7 +105,10 @@ class Graph {
       for (std::size_t o = 0; o < ops.size(); ++o) {
         for (const After& after : ops[o].after) {
           const std::vector<std::int32_t>& earlier = calls_of[index(after.block)];
-          const std::int64_t which = std::ssize(earlier) - after.calls_back - (after.block == own);
+          const std::int64_t which =
+              awaited_call(after, std::ssize(earlier) - (after.block == own ? 1 : 0),
+                           calls_[index(view_.calls[i])].layer,
+                           [&](std::int64_t n) { return calls_[index(earlier[index(n)])].layer; });
           if (which < 0) continue;
           const auto shown =
               std::find(view_.calls.begin(), view_.calls.end(), earlier[index(which)]);

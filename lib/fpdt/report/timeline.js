@@ -40,10 +40,15 @@ function operands(ops, k) {
   });
 }
 
-// The k-th last earlier call of a block before `call`; -1: there is none.
-function earlier(call, block, back) {
-  while (back > 0 && --call >= 0) if (data.calls[call][0] === block) --back;
-  return call;
+// The k-th last earlier call of a block before `from`, or the last of its layer among so many;
+// negative: there is none.
+function earlier(from, block, back, ofLayer) {
+  for (let call = from - 1; call >= 0; --call) {
+    if (data.calls[call][0] !== block) continue;
+    if (ofLayer ? data.calls[call][1] === data.calls[from][1] : back === 1) return call;
+    if (--back === 0) break;
+  }
+  return -1;
 }
 // The reason for which an op waited. `by`: the last of the ops that it needs; null: none. `free`:
 // when its lane had ended what came before. `sure`: all of these are held in the page.
@@ -51,8 +56,8 @@ function release({trace, ops, k}) {
   const call = ops.call[k], block = data.calls[call][0];
   const [, lane, , , after] = data.blocks[block].ops[ops.op[k]];
   let by = null, sure = true;
-  for (const [other, op, back] of after) {
-    const where = back === 0 ? call : earlier(call, other, back);
+  for (const [other, op, back, ofLayer] of after) {
+    const where = back === 0 ? call : earlier(call, other, back, ofLayer);
     if (where < 0) continue;
     const start = ops.first.get(where);
     if (start === undefined) sure = false;

@@ -6,7 +6,7 @@
 //   blocks {name, phase, advance [[buffer, n]],
 //   ops [[name, lane, kind, uses, after, flops, bytes]]}; a use is
 //   [buffer, access, relative, offset, layer, micro_batch, segment] without the zeros at its end;
-//   after lists what an op waits for, [block, op, calls_back],
+//   after lists what an op waits for, [block, op, calls_back, of_layer],
 //   calls [block, layer, micro_batch, segment], budget (of its line) and arena by space,
 //   bars [call, begin, end] of calls on the compute lanes,
 //   sums [label, [nanoseconds by kind]] of the whole step,
@@ -104,7 +104,8 @@ void append_op(std::string& json, const Program& program, const PlainOp& op, OpK
        [&](std::size_t u) { append_use(json, op.uses[u], program.version(op.uses[u])); });
   json += ',';
   list(json, op.after.size(), [&](std::size_t a) {
-    append(json, "[{},{},{}]", op.after[a].block, op.after[a].op, op.after[a].calls_back);
+    const After& after = op.after[a];
+    append(json, "[{},{},{},{}]", after.block, after.op, after.calls_back, after.of_layer ? 1 : 0);
   });
   append(json, ",{},{}]", amount.flops, amount.bytes);
 }

@@ -6,7 +6,8 @@
 namespace fpdt {
 
 CallClocks::CallClocks(const Program& program, const std::vector<std::int32_t>& calls_back)
-    : lanes_(program.lanes.size(), std::vector<Position>(program.lanes.size(), -1)) {
+    : lanes_(program.lanes.size(), std::vector<Position>(program.lanes.size(), -1)),
+      recent_(calls_back) {
   for (std::size_t b = 0; b < program.blocks.size(); ++b) {
     Kept& block = blocks_.emplace_back();
     block.ops = program.blocks[b].ops.size();
@@ -15,16 +16,15 @@ CallClocks::CallClocks(const Program& program, const std::vector<std::int32_t>& 
   }
 }
 
-void CallClocks::begin(std::int32_t block) {
-  running_ = block;
-  ++blocks_[index(block)].begun;
+void CallClocks::begin(const Call& call) {
+  running_ = call.block;
+  recent_.begin(call);
 }
 
 void CallClocks::wait(std::int32_t lane, const After& after) {
-  Kept& block = blocks_[index(after.block)];
-  const std::size_t back = index(after.calls_back) + (after.block == running_ ? 1 : 0);
-  if (back > block.begun) return;
-  const Position* const other = clock(block, block.begun - back, index(after.op));
+  const std::int64_t call = recent_.awaited(after);
+  if (call < 0) return;
+  const Position* const other = clock(after.block, call, after.op);
   std::vector<Position>& own = lanes_[index(lane)];
   for (std::size_t i = 0; i < own.size(); ++i) own[i] = std::max(own[i], other[i]);
 }
@@ -32,8 +32,8 @@ void CallClocks::wait(std::int32_t lane, const After& after) {
 void CallClocks::complete(std::int32_t lane, std::size_t op, Position position) {
   std::vector<Position>& own = lanes_[index(lane)];
   own[index(lane)] = position;
-  Kept& block = blocks_[index(running_)];
-  std::copy(own.begin(), own.end(), clock(block, block.begun - 1, op));
+  std::copy(own.begin(), own.end(),
+            clock(running_, recent_.latest(running_), static_cast<std::int32_t>(op)));
 }
 
 }  // namespace fpdt

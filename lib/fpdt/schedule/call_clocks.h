@@ -20,8 +20,7 @@ class CallClocks {
   // outlive the clocks.
   CallClocks(const Program& program, const std::vector<std::int32_t>& calls_back);
 
-  // Begins the next call of a block.
-  void begin(std::int32_t block);
+  void begin(const Call& call);
   // The lane waits for an op, if there is such a call.
   void wait(std::int32_t lane, const After& after);
   // The running call's op is at a position of the lane.
@@ -35,16 +34,18 @@ class CallClocks {
   struct Kept {
     std::size_t ops = 0;
     std::size_t calls = 1;         // that are kept
-    std::size_t begun = 0;         // so far, with the running one
     std::vector<Position> clocks;  // [call mod calls][op][lane]
   };
-  [[nodiscard]] Position* clock(Kept& block, std::size_t call, std::size_t op) const {
-    return &block.clocks[(call % block.calls * block.ops + op) * lanes_.size()];
+  // Of the op in the call with that number among those of its block.
+  [[nodiscard]] Position* clock(std::int32_t block, std::int64_t call, std::int32_t op) {
+    Kept& kept = blocks_[index(block)];
+    return &kept.clocks[(index(call) % kept.calls * kept.ops + index(op)) * lanes_.size()];
   }
 
   std::vector<std::vector<Position>> lanes_;  // [lane][lane]
   std::vector<Kept> blocks_;
-  std::int32_t running_ = -1;
+  RecentCalls recent_;
+  std::int32_t running_ = -1;  // the block
 };
 
 }  // namespace fpdt

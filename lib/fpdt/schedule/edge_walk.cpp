@@ -19,15 +19,14 @@ class Walk {
         edges_(edges),
         lanes_(program_.lanes.size()),
         lane_clock_(lanes_ * lanes_, -1),
-        clocks_of_(program_.blocks.size()) {}
+        calls_of_(program_.blocks.size()) {}
 
   // Returns whether an edge was added.
   bool run() {
     std::size_t gap = 0;
     for (call_ = 0; call_ < list_.calls.size(); ++call_) {
       const CallList::CallSpan& call = list_.calls[call_];
-      clocks_of_[index(call.block)].push_back(call.kept ? &list_.clocks[call.first_clock]
-                                                        : nullptr);
+      calls_of_[index(call.block)].push_back(call_);
       if (!call.kept) continue;
       if (gap < call_) leave_out(gap, call_);
       gap = call_ + 1;
@@ -75,11 +74,16 @@ class Walk {
 
   // The clock of the awaited op; null when there is no such call, or its clock is not kept.
   [[nodiscard]] const Position* clock_of(const After& after) const {
-    const auto& calls = clocks_of_[index(after.block)];
+    const std::vector<std::size_t>& calls = calls_of_[index(after.block)];
+    const auto call_number = [&](std::int64_t number) -> const CallList::CallSpan& {
+      return list_.calls[calls[index(number)]];
+    };
     const bool own = after.block == list_.calls[call_].block;
-    const auto number = static_cast<std::int64_t>(calls.size()) - (own ? 1 : 0) - after.calls_back;
-    if (number < 0 || calls[index(number)] == nullptr) return nullptr;
-    return calls[index(number)] + index(after.op) * lanes_;
+    const std::int64_t number =
+        awaited_call(after, std::ssize(calls) - (own ? 1 : 0), list_.calls[call_].layer,
+                     [&](std::int64_t n) { return call_number(n).layer; });
+    if (number < 0 || !call_number(number).kept) return nullptr;
+    return &list_.clocks[call_number(number).first_clock + index(after.op) * lanes_];
   }
 
   // The static edge by which the running call names the op at a position of a lane.
@@ -92,7 +96,7 @@ class Walk {
     const CallList::CallSpan& call = list_.calls[low];
     const Position ahead = position - list_.lane_begin[low * lanes_ + lane];
     const std::int32_t op = list_.ops_on_lane[index(call.block)][lane][index(ahead)];
-    const auto calls = static_cast<std::int32_t>(clocks_of_[index(call.block)].size());
+    const auto calls = static_cast<std::int32_t>(calls_of_[index(call.block)].size());
     const std::int32_t running = calls - (call.block == list_.calls[call_].block ? 1 : 0);
     return {call.block, op, running - call.number};
   }
@@ -134,10 +138,25 @@ class Walk {
       const bool implied = std::any_of(missing_.begin(), missing_.end(), [&](const After& other) {
         return !(other == missing_[i]) && covers(other, missing_[i]);
       });
-      if (!implied) edges.push_back({missing_[i], true});
+      if (!implied) add(missing_[i], edges);
     }
     for (const After& after : missing_) join(own, clock_of(after));
     added_ = true;
+  }
+
+  // Adds an edge. Where another one waits for the same op farther back, one edge to the call of the
+  // layer may serve for both, and holds up neither.
+  void add(const After& after, std::vector<StaticEdge>& edges) const {
+    for (StaticEdge& edge : edges) {
+      if (edge.after.block != after.block || edge.after.op != after.op) continue;
+      After of_layer = after;
+      of_layer.calls_back = std::max(edge.after.calls_back, after.calls_back);
+      of_layer.of_layer = true;
+      if (clock_of(of_layer) != clock_of(after)) continue;
+      edge = {of_layer, true};
+      return;
+    }
+    edges.push_back({after, true});
   }
 
   // Whether one awaited op's clock shows the other to be complete.
@@ -152,8 +171,8 @@ class Walk {
   StaticEdges& edges_;
   std::size_t lanes_;
   std::size_t call_ = 0;
-  std::vector<Position> lane_clock_;               // [lane][lane], after the last op of each lane
-  std::vector<std::vector<Position*>> clocks_of_;  // of the calls of each block so far
+  std::vector<Position> lane_clock_;                // [lane][lane], after the last op of each lane
+  std::vector<std::vector<std::size_t>> calls_of_;  // of each block so far
   std::vector<After> missing_;
   bool added_ = false;
 };
@@ -187,8 +206,8 @@ CallList::CallList(const Program& source, const std::vector<Call>& list,
   for (std::size_t i = 0; i < list.size(); ++i) {
     const PlainBlock& block = program.blocks[index(list[i].block)];
     const bool keep = next != kept.end() && *next == i;
-    calls.push_back(
-        {list[i].block, calls_of[index(list[i].block)]++, keep, requirements.size(), ops * lanes});
+    calls.push_back({list[i].block, list[i].layer, calls_of[index(list[i].block)]++, keep,
+                     requirements.size(), ops * lanes});
     lane_begin.insert(lane_begin.end(), end.begin(), end.end());
     for (std::size_t lane = 0; lane < lanes; ++lane) end[lane] += block.ops_on_lane[lane];
     expansion.begin(list[i]);
@@ -231,7 +250,7 @@ bool suffice(const Program& program, const StaticEdges& edges, const std::vector
   std::vector<Position> required(program.lanes.size());
   for (const Call& call : calls) {
     expansion.begin(call);
-    clocks.begin(call.block);
+    clocks.begin(call);
     const EdgesOfBlock& block = blocks[index(call.block)];
     const std::vector<PlainOp>& ops = program.blocks[index(call.block)].ops;
     for (std::size_t i = 0; i < ops.size(); ++i) {

@@ -39,6 +39,7 @@ struct CallList {
 
   struct CallSpan {
     std::int32_t block = 0;
+    std::int32_t layer = 0;
     std::int32_t number = 0;  // among the calls of its block
     bool kept = false;
     std::size_t first_requirement = 0;

@@ -122,13 +122,38 @@ void Program::find_calls_back() {
   }
 }
 
+std::vector<std::int32_t> Program::calls_back() const {
+  std::vector<std::int32_t> all;
+  for (const PlainBlock& block : blocks) all.push_back(block.calls_back);
+  return all;
+}
+
+RecentCalls::RecentCalls(const std::vector<std::int32_t>& calls_back)
+    : calls_(calls_back.size(), 0) {
+  for (const std::int32_t back : calls_back) layers_.emplace_back(index(back) + 1);
+}
+
+void RecentCalls::begin(const Call& call) {
+  running_ = call;
+  std::vector<std::int32_t>& layers = layers_[index(call.block)];
+  layers[index(calls_[index(call.block)]++) % layers.size()] = call.layer;
+}
+
+std::int64_t RecentCalls::awaited(const After& after) const {
+  FPDT_ASSERT(after.calls_back > 0 || after.block == running_.block);
+  const std::vector<std::int32_t>& layers = layers_[index(after.block)];
+  const std::int64_t earlier = calls_[index(after.block)] - (after.block == running_.block ? 1 : 0);
+  return awaited_call(after, earlier, running_.layer,
+                      [&](std::int64_t number) { return layers[index(number) % layers.size()]; });
+}
+
 Expansion::Expansion(const Program& program)
     : program_(&program),
+      recent_(program.calls_back()),
       anchors_(program.anchors.size(), 0),
       advance_pending_(program.schedule->buffers.size(), 0),
       lane_begin_(program.lanes.size(), 0),
-      lane_end_(program.lanes.size(), 0),
-      calls_of_(program.blocks.size(), 0) {
+      lane_end_(program.lanes.size(), 0) {
   for (const PlainBlock& block : program.blocks) {
     history_.emplace_back(index(block.calls_back + 1) * program.lanes.size(), 0);
   }
@@ -148,22 +173,17 @@ void Expansion::begin(const Call& call) {
   }
   for (std::size_t lane = 0; lane < lane_end_.size(); ++lane)
     lane_end_[lane] += block.ops_on_lane[lane];
-  const std::int64_t ring = block.calls_back + 1;
-  const std::int64_t slot = calls_of_[index(call.block)]++ % ring;
+  recent_.begin(call);
+  const std::int64_t slot = recent_.latest(call.block) % (block.calls_back + 1);
   std::copy(
       lane_begin_.begin(), lane_begin_.end(),
       history_[index(call.block)].begin() + slot * static_cast<std::int64_t>(lane_begin_.size()));
 }
 
 LanePosition Expansion::position(const After& after) const {
-  // Calls of the block so far, in file order. The running call counts as the last.
-  const std::int64_t calls = calls_of_[index(after.block)];
-  const bool own_block = after.block == call_.block;
-  // calls_back 0 is this call; k >= 1 is the k-th last earlier call.
-  const std::int64_t number = own_block ? calls - 1 - after.calls_back : calls - after.calls_back;
+  const std::int64_t number = recent_.awaited(after);
   if (number < 0) return -1;
   const PlainBlock& block = program_->blocks[index(after.block)];
-  FPDT_ASSERT(own_block || after.calls_back > 0);
   const std::int64_t slot = number % (block.calls_back + 1);
   const PlainOp& op = block.ops[index(after.op)];
   return history_[index(after.block)][index(slot) * lane_begin_.size() + index(op.lane)] +

@@ -78,6 +78,9 @@ struct Program {
     find_calls_back();
   }
 
+  // Of each block, the largest calls_back of any edge to it.
+  [[nodiscard]] std::vector<std::int32_t> calls_back() const;
+
   const Schedule* schedule = nullptr;
   std::vector<Lane> lanes;  // in order of kind and index
   // Versions without their offsets: the relative ones of every buffer, then each absolute one.
@@ -112,6 +115,40 @@ class ProgramBuilder {
   std::vector<std::vector<std::size_t>> first_use_;  // of ops, [block][op]
 };
 
+// Which call of its block an edge means: its number among these calls, from 0; negative: none.
+// `earlier`: so many calls of the block came before the running one, which is of `layer`.
+// `layer_of`: the layer of one of the last `calls_back` of them, by its number.
+template <class LayerOf>
+std::int64_t awaited_call(const After& after, std::int64_t earlier, std::int32_t layer,
+                          LayerOf layer_of) {
+  const std::int64_t first = earlier - after.calls_back;
+  if (!after.of_layer) return first;
+  for (std::int64_t n = earlier - 1; n >= std::max<std::int64_t>(first, 0); --n) {
+    if (layer_of(n) == layer) return n;
+  }
+  return -1;
+}
+
+// Counts the calls of each block, to tell which of them an edge means.
+class RecentCalls {
+ public:
+  // `calls_back`: the most calls that an edge to each block reaches back.
+  explicit RecentCalls(const std::vector<std::int32_t>& calls_back);
+
+  void begin(const Call& call);
+  // Numbers among the calls of a block, from 0: of its latest call, and of the one that an edge of
+  // the running call means. Negative: there is none.
+  [[nodiscard]] std::int64_t latest(std::int32_t block) const {
+    return calls_[static_cast<std::size_t>(block)] - 1;
+  }
+  [[nodiscard]] std::int64_t awaited(const After& after) const;
+
+ private:
+  Call running_;
+  std::vector<std::int64_t> calls_;                // of each block so far, with the running one
+  std::vector<std::vector<std::int32_t>> layers_;  // [block][number mod (calls_back + 1)]
+};
+
 // Position of an op: the count of ops before it on its lane within the step. -1: no such op.
 using LanePosition = std::int64_t;
 
@@ -142,12 +179,12 @@ class Expansion {
  private:
   const Program* program_;
   Call call_;
+  RecentCalls recent_;
   std::vector<std::int64_t> anchors_;               // what this call adds to versions
   std::vector<std::int64_t> advance_pending_;       // bases after the running call
   std::vector<LanePosition> lane_begin_;            // of the running call
   std::vector<LanePosition> lane_end_;              // ops issued so far, with the running call
   std::vector<std::vector<LanePosition>> history_;  // [block][(calls_back + 1) * lanes], a ring
-  std::vector<std::int64_t> calls_of_;  // calls of each block so far, with the running one
 };
 
 }  // namespace fpdt

@@ -1270,11 +1270,13 @@ struct Lane {
 };
 
 // An op that must be complete first: op `op` of block `block`, in this call (calls_back = 0) or in
-// the k-th last earlier call of that block (no wait where there is none).
+// an earlier call of that block: the k-th last, or the last of the layer of this call among the k
+// last (no wait where there is none).
 struct After {
   std::int32_t block = 0;
   std::int32_t op = 0;
   std::int32_t calls_back = 0;
+  bool of_layer = false;
   auto operator<=>(const After&) const = default;
 };
 

@@ -177,7 +177,8 @@ class Printer {
       text_ += ",\"after\":[";
       list(op.after, ",", [this](const After& after) {
         const Block& block = schedule_.blocks[index(after.block)];
-        text_ += quoted(after_text(block.name, block.ops[index(after.op)].name, after.calls_back));
+        text_ += quoted(after_text(
+            {block.name, block.ops[index(after.op)].name, after.calls_back, after.of_layer}));
       });
       text_ += ']';
     }

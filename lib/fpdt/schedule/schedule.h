@@ -120,7 +120,7 @@ struct Schedule {
 };
 
 // The format that is written, and the oldest that is read.
-inline constexpr int kScheduleFormat = 3;
+inline constexpr int kScheduleFormat = 4;
 inline constexpr int kOldestFormat = 2;
 
 // The end of the last buffer of a space. Precondition: every buffer is placed.

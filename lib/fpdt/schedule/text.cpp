@@ -242,14 +242,15 @@ std::optional<RankExpression> parse_rank_expression(std::string_view text) {
   return reader.done() ? std::optional(expression) : std::nullopt;
 }
 
-std::string after_text(std::string_view block, std::string_view op, std::int32_t calls_back) {
-  if (calls_back == 0) return std::string(op);
-  return fmt::format("{}.{}@-{}", block, op, calls_back);
+std::string after_text(const AfterText& after) {
+  if (after.calls_back == 0) return std::string(after.op);
+  return fmt::format("{}.{}@{}-{}", after.block, after.op, after.of_layer ? "layer" : "",
+                     after.calls_back);
 }
 
 std::optional<AfterText> parse_after(std::string_view text) {
   AfterText after;
-  const std::size_t at = text.find("@-");
+  const std::size_t at = text.find('@');
   if (at == std::string_view::npos) {
     after.op = text;
     return is_name(text) ? std::optional(after) : std::nullopt;
@@ -258,7 +259,9 @@ std::optional<AfterText> parse_after(std::string_view text) {
   if (dot == std::string_view::npos || dot > at) return std::nullopt;
   after.block = text.substr(0, dot);
   after.op = text.substr(dot + 1, at - dot - 1);
-  Reader reader(text.substr(at + 2));
+  Reader reader(text.substr(at + 1));
+  after.of_layer = reader.take("layer");
+  if (!reader.take("-")) return std::nullopt;
   const auto back = reader.take_number();
   if (!back || *back < 1 || *back > INT32_MAX || !reader.done()) return std::nullopt;
   after.calls_back = static_cast<std::int32_t>(*back);

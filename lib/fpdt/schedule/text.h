@@ -40,14 +40,16 @@ inline constexpr std::int64_t kNoModulus = std::int64_t{1} << 62;
 std::string rank_expression_text(const RankExpression& expression);
 std::optional<RankExpression> parse_rank_expression(std::string_view text);
 
-// "rope.1" (this call) or "forward.spill_kv.2@-1" (the last earlier call of block forward). Block
-// names hold no dot; op names may.
+// "rope.1" (this call), "forward.spill_kv.2@-1" (the last earlier call of block forward) or
+// "gather.all@layer-2" (the one of this layer among the last two). Block names hold no dot; op
+// names may.
 struct AfterText {
   std::string_view block;  // empty: the waiting op's own block
   std::string_view op;
   std::int32_t calls_back = 0;
+  bool of_layer = false;
 };
-std::string after_text(std::string_view block, std::string_view op, std::int32_t calls_back);
+std::string after_text(const AfterText& after);
 std::optional<AfterText> parse_after(std::string_view text);
 
 // An argument of a call in a run; "n" counts the repetitions from 0: "n+1", "2*n", "-n+31", "7".

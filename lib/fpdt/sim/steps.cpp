@@ -37,7 +37,7 @@ std::vector<BlockSteps> steps_of(const Program& program,
       for (const After& after : op.after) {
         const PlainOp& awaited = program.blocks[index(after.block)].ops[index(after.op)];
         const std::int32_t base =
-            base_number(steps.bases, {after.block, after.calls_back, awaited.lane});
+            base_number(steps.bases, {after.block, after.calls_back, after.of_layer, awaited.lane});
         steps.waits.push_back({base, awaited.lane, awaited.lane_position});
       }
       step.wait_end = static_cast<std::int32_t>(steps.waits.size());
@@ -54,6 +54,7 @@ CallTable::CallTable(const Program& program, const std::vector<Call>& calls)
   for (const Call& call : calls) {
     calls_of_[index(call.block)].push_back(size());
     blocks_.push_back(call.block);
+    layers_.push_back(call.layer);
     for (std::size_t lane = 0; lane < lanes_; ++lane) {
       begins_.push_back(begins_[begins_.size() - lanes_] +
                         program.blocks[index(call.block)].ops_on_lane[lane]);
@@ -74,8 +75,11 @@ LanePosition CallTable::begin(const BlockSteps::Base& base, std::int32_t call) c
   if (base.calls_back == 0) return begin(call, base.lane);
   const std::vector<std::int32_t>& of_block = calls_of_[at(base.block)];
   const auto earlier = std::lower_bound(of_block.begin(), of_block.end(), call) - of_block.begin();
-  if (earlier < base.calls_back) return kNever;
-  return begin(of_block[index(earlier - base.calls_back)], base.lane);
+  const After after{base.block, 0, base.calls_back, base.of_layer};
+  const std::int64_t number = awaited_call(after, earlier, layers_[at(call)], [&](std::int64_t n) {
+    return layers_[at(of_block[index(n)])];
+  });
+  return number < 0 ? kNever : begin(of_block[index(number)], base.lane);
 }
 
 }  // namespace fpdt

@@ -32,6 +32,7 @@ struct BlockSteps {
   struct Base {
     std::int32_t block = 0;
     std::int32_t calls_back = 0;
+    bool of_layer = false;
     std::int32_t lane = 0;
     bool operator==(const Base&) const = default;
   };
@@ -66,7 +67,7 @@ class CallTable {
   static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
   std::size_t lanes_;
-  std::vector<std::int32_t> blocks_;                 // of each call
+  std::vector<std::int32_t> blocks_, layers_;        // of each call
   std::vector<std::vector<std::int32_t>> calls_of_;  // of each block
   std::vector<LanePosition> begins_;                 // [call][lane], and the end of the last call
 };

@@ -39,7 +39,8 @@ struct Slot {
 // Clocks of awaited ops, for the last calls of each block; edges are resolved against them.
 class Awaited {
  public:
-  explicit Awaited(const Program& program) : lanes_(program.lanes.size()) {
+  explicit Awaited(const Program& program)
+      : lanes_(program.lanes.size()), recent_(program.calls_back()) {
     for (const PlainBlock& block : program.blocks) slot_of_.emplace_back(block.ops.size(), -1);
     for (const PlainBlock& block : program.blocks) {
       for (const After& after : block.after) slot_of_[index(after.block)][index(after.op)] = 0;
@@ -49,42 +50,44 @@ class Awaited {
       for (std::int32_t& slot : slot_of_[b]) slot = slot < 0 ? -1 : count++;
       const auto calls = index(program.blocks[b].calls_back) + 1;
       rings_.push_back(
-          {index(count) * lanes_, calls, 0, std::vector<Position>(calls * index(count) * lanes_)});
+          {index(count) * lanes_, calls, std::vector<Position>(calls * index(count) * lanes_)});
     }
   }
 
-  void begin(std::int32_t block) {
-    running_ = block;
-    ++rings_[index(block)].calls;
+  void begin(const Call& call) {
+    running_ = call.block;
+    recent_.begin(call);
   }
   // Where the running call's op stores its clock; null when no op awaits it.
   Position* clock(std::size_t op) {
     const std::int32_t slot = slot_of_[index(running_)][op];
     if (slot < 0) return nullptr;
     Ring& ring = rings_[index(running_)];
-    return &ring.clocks[(ring.calls - 1) % ring.kept * ring.width + index(slot) * lanes_];
+    return &ring.clocks[ring.first(recent_.latest(running_)) + index(slot) * lanes_];
   }
   // The clock of an awaited op; null when there was no such call.
   [[nodiscard]] const Position* clock(const After& after) const {
     const Ring& ring = rings_[index(after.block)];
-    const std::size_t back = index(after.calls_back) + (after.block == running_ ? 1 : 0);
-    if (back > ring.calls) return nullptr;
+    const std::int64_t call = recent_.awaited(after);
+    if (call < 0) return nullptr;
     const auto slot = index(slot_of_[index(after.block)][index(after.op)]);
-    return &ring.clocks[(ring.calls - back) % ring.kept * ring.width + slot * lanes_];
+    return &ring.clocks[ring.first(call) + slot * lanes_];
   }
 
  private:
   struct Ring {
     std::size_t width;  // positions of one call
     std::size_t kept;   // calls kept
-    std::size_t calls;  // calls so far, with the running one
     std::vector<Position> clocks;
+
+    [[nodiscard]] std::size_t first(std::int64_t call) const { return index(call) % kept * width; }
   };
 
   std::size_t lanes_;
   std::vector<std::vector<std::int32_t>> slot_of_;  // [block][op], -1: never awaited
   std::vector<Ring> rings_;
-  std::int32_t running_ = -1;
+  RecentCalls recent_;
+  std::int32_t running_ = -1;  // the block
 };
 
 class OrderCheck {
@@ -123,7 +126,7 @@ class OrderCheck {
     for (const Call& call : calls) {
       if (findings_.full()) return false;
       expansion_.begin(call);
-      awaited_.begin(call.block);
+      awaited_.begin(call);
       begins_.insert(begins_.end(), next_.begin(), next_.end());
       begun_.push_back(call.block);
       const PlainBlock& block = program_.blocks[index(call.block)];

@@ -261,9 +261,10 @@ class Structure {
       }
       const bool own = index(after.block) == block;
       const Block& awaited = schedule_.blocks[index(after.block)];
-      const std::string text =
-          after_text(awaited.name, awaited.ops[index(after.op)].name, after.calls_back);
-      if (after.calls_back < 0 || (after.calls_back == 0 && (!own || index(after.op) >= op))) {
+      const std::string text = after_text(
+          {awaited.name, awaited.ops[index(after.op)].name, after.calls_back, after.of_layer});
+      const bool here = after.calls_back == 0;
+      if (after.calls_back < 0 || (here && (after.of_layer || !own || index(after.op) >= op))) {
         findings_.add("S104", where, fmt::format("after {}, which is not earlier", text));
       } else if (after.calls_back > calls_of_[index(after.block)]) {
         findings_.add("S105", where,

@@ -143,6 +143,43 @@ TEST(Simulate, LayersWhoseGradientsTakeTheSlotsOfInputsRepeat) {
   expect_layers_repeat(choice, 0.3);
 }
 
+// Parameters of a layer are gathered while the layer before computes, those of the last one too.
+TEST(Simulate, EdgesAddNothingWhereGathersHide) {
+  test::Choice choice{llama_8b(1 << 15), default_strategy(llama_8b(1 << 15))};
+  choice.strategy.mesh.replicas = 4;
+  choice.strategy.tiles.chunk_tokens = 1 << 15;
+  choice.problem.cluster.rates.interference = {};
+  const Machine machine(choice.problem.cluster, RateEnd::typical);
+  const Schedule schedule = with_edges(choice);
+  EXPECT_EQ(run(schedule, machine, Waits::edges, true).nanoseconds,
+            run(schedule, machine, Waits::hazards, true).nanoseconds);
+}
+
+// Nor do gathers hold up the exchange of heads, which is on their lane.
+TEST(Simulate, HeadsAreExchangedAsSoonAsTheyAreThere) {
+  test::Choice choice{llama_8b(1 << 13), default_strategy(llama_8b(1 << 13))};
+  choice.strategy.tiles.chunk_tokens = 1 << 13;
+  choice.strategy = with_kept(choice.strategy, TensorClass::layer_input, 1);
+  choice.problem.cluster.rates.interference = {};
+  const Machine machine(choice.problem.cluster, RateEnd::typical);
+  const Schedule schedule = with_edges(choice);
+  constexpr std::int32_t kLayer = 5;
+  SimulationOptions options;
+  options.trace_call = [&](std::size_t i) {
+    const Call& call = schedule.train[i];
+    return call.layer == kLayer && schedule.blocks[index(call.block)].name == "forward";
+  };
+  const Trace trace = simulate(schedule, schedule.train, machine, options).trace;
+  std::int64_t computed = -1;
+  for (const Span& span : trace.spans) {
+    if (trace.lanes[index(span.lane)] == "compute.0") computed = span.end;
+    if (trace.lanes[index(span.lane)] != "comm.0") continue;
+    EXPECT_EQ(span.begin, computed);
+    break;
+  }
+  EXPECT_GT(computed, 0);
+}
+
 // The same positions, written by hand: a term that no rank takes past its modulus needs none.
 TEST(Simulate, TermsWithoutAModulusMeanTheSame) {
   for (const std::int64_t ring : {2, 4}) {

@@ -46,6 +46,7 @@ struct ClockAnswer {
   struct CallSpan {
     std::int64_t begin = -1;  // -1: no op has started
     std::int64_t end = 0;
+    bool operator==(const CallSpan&) const = default;
   };
   std::int64_t end = 0;
   std::vector<std::int64_t> lane_busy;  // by lane kind

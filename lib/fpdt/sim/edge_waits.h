@@ -4,6 +4,7 @@
 // when a lane comes to a call, and `visit` for the ops there.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -38,10 +39,13 @@ class EdgeWaits {
   }
 
   // The calls in [first, result), result <= `end`, equal those `period` calls earlier as far as
-  // waits can tell. Edges tell blocks only.
+  // waits can tell. Edges tell blocks, and some of them layers.
   [[nodiscard]] std::int32_t repeated(std::int32_t first, std::int32_t end,
                                       std::int32_t period) const {
-    while (first < end && table_->block(first) == table_->block(first - period)) ++first;
+    while (first < end && table_->block(first) == table_->block(first - period) &&
+           waits_as(first, period)) {
+      ++first;
+    }
     return first;
   }
 
@@ -50,6 +54,16 @@ class EdgeWaits {
   void leave_out(std::int32_t /*call*/) {}
 
  private:
+  // Whether edges that name a layer mean a call as far back as `period` calls earlier.
+  [[nodiscard]] bool waits_as(std::int32_t call, std::int32_t period) const {
+    const BlockSteps& block = (*steps_)[static_cast<std::size_t>(table_->block(call))];
+    return std::all_of(block.bases.begin(), block.bases.end(), [&](const BlockSteps::Base& base) {
+      if (!base.of_layer) return true;
+      const std::int32_t before = table_->awaited(base, call - period);
+      return table_->awaited(base, call) == (before < 0 ? -1 : before + period);
+    });
+  }
+
   struct Lane {
     const StepWait* waits = nullptr;
     std::vector<LanePosition> bases;

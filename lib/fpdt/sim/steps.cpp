@@ -71,15 +71,15 @@ std::int32_t CallTable::call_at(std::int32_t lane, LanePosition position) const 
   return low;
 }
 
-LanePosition CallTable::begin(const BlockSteps::Base& base, std::int32_t call) const {
-  if (base.calls_back == 0) return begin(call, base.lane);
+std::int32_t CallTable::awaited(const BlockSteps::Base& base, std::int32_t call) const {
+  if (base.calls_back == 0) return call;
   const std::vector<std::int32_t>& of_block = calls_of_[at(base.block)];
   const auto earlier = std::lower_bound(of_block.begin(), of_block.end(), call) - of_block.begin();
   const After after{base.block, 0, base.calls_back, base.of_layer};
   const std::int64_t number = awaited_call(after, earlier, layers_[at(call)], [&](std::int64_t n) {
     return layers_[at(of_block[index(n)])];
   });
-  return number < 0 ? kNever : begin(of_block[index(number)], base.lane);
+  return number < 0 ? -1 : of_block[index(number)];
 }
 
 }  // namespace fpdt

@@ -57,9 +57,13 @@ class CallTable {
   }
   // The call that the op at a position of a lane belongs to.
   [[nodiscard]] std::int32_t call_at(std::int32_t lane, LanePosition position) const;
-  // Where, on its lane, the call that `base` names began, seen from the running `call`; kNever when
-  // there is none.
-  [[nodiscard]] LanePosition begin(const BlockSteps::Base& base, std::int32_t call) const;
+  // The call that `base` names, seen from the running `call`; -1: there is none.
+  [[nodiscard]] std::int32_t awaited(const BlockSteps::Base& base, std::int32_t call) const;
+  // Where it began on its lane; kNever when there is none.
+  [[nodiscard]] LanePosition begin(const BlockSteps::Base& base, std::int32_t call) const {
+    const std::int32_t earlier = awaited(base, call);
+    return earlier < 0 ? kNever : begin(earlier, base.lane);
+  }
 
   static constexpr LanePosition kNever = INT64_MIN / 2;
 

@@ -154,10 +154,12 @@ void StepLowering::call_forward(std::vector<Call>& calls, std::int64_t micro_bat
     }
   };
   gather(0);
+  // The next layer's come when this one has exchanged its heads: they would hold those up, and its
+  // feed-forward hides them.
   for (std::int64_t layer = 0; layer < layers; ++layer) {
-    gather(layer + 1);
     builder_.call(calls, name_of(Visit::forward, layer), layer, micro_batch,
                   context_.places[index(layer)]);
+    gather(layer + 1);
   }
 }
 

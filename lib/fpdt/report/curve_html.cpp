@@ -17,7 +17,8 @@ constexpr std::string_view kPageStyle =
     "padding:8px 0}th,td{padding:5px 12px;border-bottom:1px solid #D9DEE4;text-align:right}"
     "th:first-child{text-align:left}.no{color:#C4320A}";
 
-std::string cell_text(const CurvePanel& panel, const CurveSeries& series, std::size_t place) {
+std::string cell_text(const CurvePicture& picture, const CurvePanel& panel,
+                      const CurveSeries& series, std::size_t place) {
   if (place < series.values.size() && series.values[place]) {
     const CurveValue& value = *series.values[place];
     const std::string label =
@@ -26,7 +27,8 @@ std::string cell_text(const CurvePanel& panel, const CurveSeries& series, std::s
                        escape_xml(label));
   }
   const bool ends = series.end && series.end->place == place;
-  return ends ? fmt::format("<td class=\"no\">{}</td>", escape_xml(series.end->why)) : "<td></td>";
+  const std::string& why = ends ? series.end->why : picture.places[place].obstacle;
+  return why.empty() ? "<td></td>" : fmt::format("<td class=\"no\">{}</td>", escape_xml(why));
 }
 
 std::string table_text(const CurvePicture& picture, const CurvePanel& panel) {
@@ -38,7 +40,9 @@ std::string table_text(const CurvePicture& picture, const CurvePanel& panel) {
   text += "</tr>\n";
   for (const CurveSeries& series : panel.series) {
     text += fmt::format("<tr><th>{}</th>", escape_xml(series.name));
-    for (std::size_t i = 0; i < picture.places.size(); ++i) text += cell_text(panel, series, i);
+    for (std::size_t i = 0; i < picture.places.size(); ++i) {
+      text += cell_text(picture, panel, series, i);
+    }
     text += "</tr>\n";
   }
   return text + "</table>\n";

@@ -159,7 +159,7 @@ void draw_grid(Svg& svg, const Frame& frame) {
                         : linear_marks(panel.unit, frame.scale.high, count);
   for (const CurveMark& mark : marks) {
     const double y = frame.scale.at(mark.at);
-    if (y < frame.top - 0.5) continue;
+    if (y < frame.top - 0.5 || mark.at < frame.scale.low * (1 - 1e-9)) continue;
     svg.line(kPlotLeft, y, kPlotRight, y, kRule, "stroke-width=\"1\"");
     svg.text(kPlotLeft - 12, y + 4.5, mark.label, "tick", Anchor::end);
   }
@@ -384,12 +384,13 @@ void draw_panel(Svg& svg, const Frame& frame) {
 
 // Draws the names of the places, of the axis, and of the shades.
 void draw_axis(Svg& svg, const CurvePicture& picture, const std::vector<double>& xs, double y) {
-  double free = 0;
-  for (std::size_t i = 0; i < xs.size(); ++i) {
+  // From the last one, which is often the point of the curve.
+  double free = kColumnRight;
+  for (std::size_t i = xs.size(); i-- > 0;) {
     const CurvePlace& place = picture.places[i];
     const double half = text_width(place.label, kTick) / 2 + 4;
-    if (xs[i] - half < free) continue;
-    free = xs[i] + half;
+    if (xs[i] + half > free) continue;
+    free = xs[i] - half;
     svg.text(xs[i], y + 21, place.label, "tick", Anchor::middle,
              place.obstacle.empty() ? "" : fill_style(kAlarm));
   }

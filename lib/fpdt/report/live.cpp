@@ -6,7 +6,6 @@
 #include <map>
 #include <numeric>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -62,21 +61,28 @@ void sort_changes(Live& live) {
     changes.push_back({life.end, static_cast<std::int32_t>(i), false});
   }
   for (std::vector<LiveChange>& changes : live.changes) {
-    // What takes a slot over begins when what it held has ended.
-    const auto turn = [&](const LiveChange& change) {
-      if (change.begins) return 1;
-      return live.lives[index(change.life)].begin < change.time ? 0 : 2;
-    };
-    std::sort(changes.begin(), changes.end(), [&](const LiveChange& a, const LiveChange& b) {
-      return std::tuple(a.time, turn(a), a.life) < std::tuple(b.time, turn(b), b.life);
+    std::sort(changes.begin(), changes.end(), [](const LiveChange& a, const LiveChange& b) {
+      if (a.time != b.time) return a.time < b.time;
+      return a.begins != b.begins ? b.begins : a.life < b.life;
     });
   }
 }
 
-// Replays the changes of a space: calls see(step) for every non-empty stretch of equal bytes, in
-// order of time.
+// Replays the changes of a space: calls see(step) for every non-empty stretch of equal bytes that
+// begins before `until`, in order of time.
 template <class See>
-void replay(const Live& live, MemorySpace space, See&& see) {
+void replay(const Live& live, MemorySpace space, std::int64_t until, See&& see) {
+  struct Slot {
+    std::int64_t bytes;
+    std::size_t part;
+    int tint;
+  };
+  std::vector<Slot> slots;
+  for (std::size_t i = 0; i < live.tint.size(); ++i) {
+    const Buffer& buffer = live.schedule->buffers[i];
+    slots.push_back(
+        {buffer.slot_bytes().value, index(static_cast<int>(part_of(buffer))), live.tint[i]});
+  }
   LiveStep step{
       std::numeric_limits<std::int64_t>::min(), 0, live.always[index(static_cast<int>(space))], {}};
   for (const LiveChange& change : live.changes[index(static_cast<int>(space))]) {
@@ -84,13 +90,12 @@ void replay(const Live& live, MemorySpace space, See&& see) {
       step.end = change.time;
       see(std::as_const(step));
       step.begin = change.time;
+      if (step.begin >= until) return;
     }
-    const BufferIndex number = live.lives[index(change.life)].buffer;
-    const Buffer& buffer = buffer_of(live, number);
-    const std::int64_t size =
-        change.begins ? buffer.slot_bytes().value : -buffer.slot_bytes().value;
-    step.bytes[index(static_cast<int>(part_of(buffer)))] += size;
-    if (const int tint = live.tint[index(number)]; tint >= 0) step.tints[index(tint)] += size;
+    const Slot& slot = slots[index(live.lives[index(change.life)].buffer)];
+    const std::int64_t size = change.begins ? slot.bytes : -slot.bytes;
+    step.bytes[slot.part] += size;
+    if (slot.tint >= 0) step.tints[index(slot.tint)] += size;
   }
   step.end = std::numeric_limits<std::int64_t>::max();
   see(std::as_const(step));
@@ -223,7 +228,7 @@ std::vector<LiveStep> live_steps(const Live& live, MemorySpace space, std::int64
   FPDT_ASSERT(most > 0);
   std::vector<LiveStep> steps;
   // Stops adding when there are too many.
-  replay(live, space, [&](LiveStep step) {
+  replay(live, space, to, [&](LiveStep step) {
     step.begin = std::max(step.begin, from);
     step.end = std::min(step.end, to);
     if (step.begin < step.end && steps.size() <= most) steps.push_back(step);
@@ -237,7 +242,7 @@ std::vector<LiveStep> live_steps(const Live& live, MemorySpace space, std::int64
     steps.push_back({at, to, {}, {}});
   }
   std::size_t first = 0;  // the first that the next stretch can touch
-  replay(live, space, [&](const LiveStep& step) {
+  replay(live, space, to, [&](const LiveStep& step) {
     const std::int64_t sum = total(step.bytes);
     while (first < most && steps[first].end <= step.begin) ++first;
     for (std::size_t i = first; i < most && steps[i].begin < step.end; ++i) {
@@ -288,7 +293,7 @@ LivePeak find_peak(const Live& live, MemorySpace space) {
 LivePeak find_peak(const Live& live, MemorySpace space, std::int64_t from, std::int64_t to) {
   std::int64_t time = from;
   std::int64_t most = -1;
-  replay(live, space, [&](const LiveStep& step) {
+  replay(live, space, to, [&](const LiveStep& step) {
     const std::int64_t sum = total(step.bytes);
     if (step.end <= from || step.begin >= to || sum <= most) return;
     most = sum;

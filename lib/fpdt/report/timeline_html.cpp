@@ -227,6 +227,10 @@ void append_levels(std::string& json, const TimelineData& data, const Live& live
     at = std::max(at, to);
   }
   add(at, live.end, columns(at, live.end));
+  const auto equal = [](const LiveStep& a, const LiveStep& b) {
+    return a.bytes == b.bytes && a.tints == b.tints;
+  };
+  all.erase(std::unique(all.begin(), all.end(), equal), all.end());
   list(json, all.size(), [&](std::size_t i) {
     append(json, "{}", all[i].begin);
     for (std::size_t part = 0; part < kParts; ++part) {

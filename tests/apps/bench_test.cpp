@@ -134,7 +134,8 @@ TEST_F(Bench, RefusesMachinesThatAreNotMeasuredOrNotThese) {
 TEST_F(Bench, IsOfUseWhenItIsKilled) {
   const Outcome killed = shell(
       "$RUN bench --quick --ranks 2 --declared timed.yaml --out here.yaml & "
-      "while ! [ -e here.yaml ]; do sleep 0.01; done; kill -9 $!; wait $! 2>/dev/null");
+      "while ! [ -e here.yaml ] && kill -0 $!; do sleep 0.01; done; kill -9 $!; wait $! "
+      "2>/dev/null");
   EXPECT_EQ(killed.code, 137);
   const ClusterSpec cluster = load_cluster(path("here.yaml"));
   EXPECT_NO_THROW(Machine(cluster, {}));

@@ -347,10 +347,10 @@ TEST_F(ExplainFailure, AStepThatIsNotFinite) {
 TEST_F(ExplainFailure, ARunThatEndsLeavesNoRecords) {
   ASSERT_EQ(shell(fmt::format("{} text.txt --steps 2", kTrain)).code, 0);
   EXPECT_TRUE(std::filesystem::is_empty(path("flights")));
-  const Outcome stopped = shell(
-      fmt::format("{} text.txt --steps 1000000 --log log & while ! test -s log; do sleep 0.02; "
-                  "done; kill -TERM $!; wait $!",
-                  kTrain));
+  const Outcome stopped = shell(fmt::format(
+      "{} text.txt --steps 1000000 --log log & while ! test -s log && kill -0 $!; do sleep 0.02; "
+      "done; kill -TERM $!; wait $!",
+      kTrain));
   EXPECT_EQ(stopped.code, 143);
   EXPECT_TRUE(std::filesystem::is_empty(path("flights")));
   const Outcome none = run("explain-failure flights");
@@ -373,11 +373,12 @@ TEST_F(ExplainFailure, ASignalBeforeTheFirstStepEndsTheRunInOrder) {
 }
 
 TEST_F(ExplainFailure, TwoRunsDoNotShareADirectory) {
-  const Outcome codes = shell(fmt::format(
-      "{0} text.txt --steps 1000000 --log log >first & while ! test -s log; do sleep 0.02; done; "
-      "{0} text.txt --steps 1 >second 2>why; echo $?; ls flights/*.flight | wc -l; "
-      "kill -TERM $!; wait $!; echo $?; {0} text.txt --steps 1 >third; echo $?",
-      kTrain));
+  const Outcome codes = shell(
+      fmt::format("{0} text.txt --steps 1000000 --log log >first & while ! test -s log && kill -0 "
+                  "$!; do sleep 0.02; done; "
+                  "{0} text.txt --steps 1 >second 2>why; echo $?; ls flights/*.flight | wc -l; "
+                  "kill -TERM $!; wait $!; echo $?; {0} text.txt --steps 1 >third; echo $?",
+                  kTrain));
   EXPECT_EQ(codes.out, "2\n2\n143\n0\n");
   EXPECT_EQ(contents("why"),
             "fpdt-run: flights: another run keeps its flight records there; name another "

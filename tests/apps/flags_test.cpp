@@ -103,6 +103,8 @@ TEST_F(Flags, OnlyTerminalsGetColours) {
 
 TEST_F(Flags, TablesKeepToTheTerminal) {
   const Outcome shown = shell("export PLAN; script -qec 'stty cols 80; $PLAN list' /dev/null");
+  ASSERT_EQ(shown.code, 0) << shown.err;
+  EXPECT_TRUE(says(shown.out, "llama3-8b"));
   std::istringstream lines(shown.out);
   for (std::string line; std::getline(lines, line);) {
     EXPECT_LE(line.size(), 80U + 1) << line;  // and the carriage return of a terminal

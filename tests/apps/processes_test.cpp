@@ -262,7 +262,8 @@ class ProcessSignal : public ProcessRun {
   [[nodiscard]] Outcome then(std::string_view commands, std::string_view flags) const {
     return shell(fmt::format(
         "{} -n 2 sh -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; exec {} plan/schedule.json --steps "
-        "100000 {}' & job=$!; until [ -s pid.1 ] && grep -q 'step 1/' .err; do sleep 0.05; done; "
+        "100000 {}' & job=$!; until [ -s pid.1 ] && grep -q 'step 1/' .err || ! kill -0 $job; do "
+        "sleep 0.05; done; "
         "{}; wait $job",
         kMpirun, "'$RUN' train --data text.txt --communicator mpi --threads 1", flags, commands));
   }

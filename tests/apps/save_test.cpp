@@ -61,7 +61,7 @@ TEST_F(Save, ASignalLeavesTheCheckpointForTheNextRunToJudge) {
   const Outcome stopped = shell(
       "$RUN train plan/schedule.json --data text.txt --steps 1000000 --resume ck --save ck "
       "--learning-rate 1e-5 --allow-changes --log log & "
-      "while ! test -s log; do sleep 0.02; done; kill -TERM $!; wait $!");
+      "while ! test -s log && kill -0 $!; do sleep 0.02; done; kill -TERM $!; wait $!");
   EXPECT_EQ(stopped.code, 143) << stopped.err;
   EXPECT_TRUE(exists("ck/fpdt_pending/trainer.json"));
   const auto step = nlohmann::json::parse(contents("ck/fpdt_pending/trainer.json")).at("step");

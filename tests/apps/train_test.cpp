@@ -286,7 +286,7 @@ TEST_F(Train, StopsWithEightWhenTheLossIsNotFinite) {
 TEST_F(Train, FinishesTheStepAndSavesWhenAsked) {
   const Outcome result = shell(
       "$RUN train plan/schedule.json --data text.txt --steps 1000000 --save model --log log & "
-      "while ! test -s log; do sleep 0.02; done; kill -TERM $!; wait $!");
+      "while ! test -s log && kill -0 $!; do sleep 0.02; done; kill -TERM $!; wait $!");
   EXPECT_EQ(result.code, 143) << result.err;
   EXPECT_TRUE(exists("model/trainer.json"));
   EXPECT_TRUE(says(result.err, "saved to model"));

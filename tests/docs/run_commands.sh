@@ -86,7 +86,7 @@ run() {
       'sh:```')
         block=""
         case $text in *./tools/* | *cmake* | *'apps:$PATH'*) mkdir -p build/tour ;; *)
-          bash -c "$text" >/dev/null || complain "set-up fails: $text" ;;
+          bash -ec "$text" >/dev/null || complain "set-up fails: $text" ;;
         esac ;;
       'console:```')
         block=""
@@ -95,7 +95,8 @@ run() {
       sh:*) text+=$line$'\n' ;;
       'console:$ '*)
         flush
-        command=${line#\$ } open=yes ;;
+        command=${line#\$ } open=yes
+        commands_read=$((commands_read + 1)) ;;
       console:*)
         if [ $open = yes ] && [[ $command == *\\ ]]; then
           command=${command%\\}${line#"${line%%[![:space:]]*}"}
@@ -145,7 +146,9 @@ for document in "$@"; do
     [ $update = yes ] || diff "$source_dir/$document" "$place/document" ||
       complain "differs from the help of the programs"
   else
-    run "$source_dir/$document" 3>"$place/document"
+    commands_read=0
+    run "$source_dir/$document" 3>"$place/document" || complain "cannot be read"
+    [ $commands_read -gt 0 ] || complain "has no command"
   fi
   if [ $update = yes ]; then cat "$place/document" >"$source_dir/$document"; fi
 done

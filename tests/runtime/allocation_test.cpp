@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <string>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -37,8 +39,9 @@ TEST(ExecutorAllocation, AStepAllocatesNothing) {
   Pipeline pipeline{.ranks = 2};
   const VerifiedSchedule schedule = pipeline.build();
   std::atomic<std::int64_t> during{-1};
-  FlightRecorder flight(testing::TempDir() + "allocation_test.flight",
-                        {.lanes = std::ssize(Program(schedule.schedule()).lanes)});
+  const std::string record =
+      testing::TempDir() + "allocation_test.flight." + std::to_string(getpid());
+  FlightRecorder flight(record, {.lanes = std::ssize(Program(schedule.schedule()).lanes)});
   run_ranks(2, [&](Communicator& communicator) {
     CpuBackend backend(communicator, {.threads = 2});
     Executor executor(schedule, backend, communicator,
@@ -52,7 +55,7 @@ TEST(ExecutorAllocation, AStepAllocatesNothing) {
     communicator.barrier();
   });
   EXPECT_EQ(during, 0);
-  std::remove((testing::TempDir() + "allocation_test.flight").c_str());
+  std::remove(record.c_str());
 }
 
 }  // namespace

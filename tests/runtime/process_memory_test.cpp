@@ -16,7 +16,7 @@ namespace fpdt {
 namespace {
 
 TEST(ProcessMemory, IsReadByItsNames) {
-  const std::string path = testing::TempDir() + "fpdt_status";
+  const std::string path = testing::TempDir() + "fpdt_status." + std::to_string(getpid());
   std::ofstream(path) << "Name:\ttest\nVmPeak:\t 900 kB\nVmLck:\t  16 kB\nVmPin:\t   8 kB\n"
                       << "VmHWM:\t 700 kB\nVmRSS:\t 600 kB\nThreads:\t1\n";
   const ProcessMemory memory = process_memory(path);

@@ -22,7 +22,8 @@ if [ -x "$build/tests/cuda/cuda_gpu_test" ]; then
     complain "a library that programs need is missing"
   ls "$bundle"/lib | grep -qE '^lib(c|stdc\+\+|cudnn|cublasLt|cuda)\.' &&
     complain "libraries of the other machine were taken along"
-  grep -qE '^[0-9a-f]{16} sm_90a ' "$bundle/SOURCES" || complain "SOURCES does not say of which"
+  architecture=$(sed -n 's/^FPDT_CUDA_ARCHITECTURES:[A-Z]*=\(.*\)-real$/\1/p' "$build/CMakeCache.txt")
+  grep -qE "^[0-9a-f]{16} sm_$architecture " "$bundle/SOURCES" || complain "SOURCES does not say of which"
 fi
 [ -z "$(find "$bundle" -type l)" ] || complain "there are links"
 [ "$(du -sm "$bundle" | cut -f1)" -le 60 ] || complain "it is over 60 MiB"

@@ -130,6 +130,8 @@ TEST_F(Structure, EdgesPointBackwards) {
   EXPECT_EQ(codes(), Codes{"S104"});
   op("attn.0.0").after[0] = {1, 0, 0, true};
   EXPECT_EQ(codes(), Codes{"S104"}) << "the layer of an earlier call";
+  op("attn.0.0").after[0] = {1, 0, 17, true};
+  EXPECT_EQ(codes(), Codes{"S105"}) << "looked for among too many";
 }
 
 TEST_F(Structure, EdgesNameCallsThatAre) {

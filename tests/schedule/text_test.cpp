@@ -87,9 +87,10 @@ TEST(Text, EdgesRoundTrip) {
   EXPECT_EQ(of_layer->calls_back, 2);
   EXPECT_TRUE(of_layer->of_layer);
   EXPECT_EQ(after_text(*of_layer), "gather.all@layer-2");
-  for (const std::string text : {"", "a b", "forward@-1", "forward.op@-0", "forward.op@-",
-                                 "forward.op@1", "forward.op@layer", "forward.op@layer-0",
-                                 "forward.op@lay-1", ".op@-1", "forward.op@-99999999999"}) {
+  for (const std::string text :
+       {"", "a b", "forward@-1", "forward.op@-0", "forward.op@-", "forward.op@1",
+        "forward.op@layer", "forward.op@layer-0", "forward.op@layer-17", "forward.op@lay-1",
+        ".op@-1", "forward.op@-99999999999"}) {
     EXPECT_FALSE(parse_after(text)) << text;
   }
 }

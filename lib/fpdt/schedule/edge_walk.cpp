@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "fpdt/schedule/call_clocks.h"
+#include "fpdt/schedule/text.h"
 
 namespace fpdt {
 namespace {
@@ -152,6 +153,7 @@ class Walk {
       After of_layer = after;
       of_layer.calls_back = std::max(edge.after.calls_back, after.calls_back);
       of_layer.of_layer = true;
+      if (of_layer.calls_back > kMostLayerCalls) continue;
       if (clock_of(of_layer) != clock_of(after)) continue;
       edge = {of_layer, true};
       return;

@@ -264,6 +264,7 @@ std::optional<AfterText> parse_after(std::string_view text) {
   if (!reader.take("-")) return std::nullopt;
   const auto back = reader.take_number();
   if (!back || *back < 1 || *back > INT32_MAX || !reader.done()) return std::nullopt;
+  if (after.of_layer && *back > kMostLayerCalls) return std::nullopt;
   after.calls_back = static_cast<std::int32_t>(*back);
   if (!is_name(after.block) || !is_name(after.op)) return std::nullopt;
   return after;

@@ -43,6 +43,7 @@ std::optional<RankExpression> parse_rank_expression(std::string_view text);
 // "rope.1" (this call), "forward.spill_kv.2@-1" (the last earlier call of block forward) or
 // "gather.all@layer-2" (the one of this layer among the last two). Block names hold no dot; op
 // names may.
+inline constexpr std::int32_t kMostLayerCalls = 16;  // among which that of a layer is looked for
 struct AfterText {
   std::string_view block;  // empty: the waiting op's own block
   std::string_view op;

@@ -266,6 +266,10 @@ class Structure {
       const bool here = after.calls_back == 0;
       if (after.calls_back < 0 || (here && (after.of_layer || !own || index(after.op) >= op))) {
         findings_.add("S104", where, fmt::format("after {}, which is not earlier", text));
+      } else if (after.of_layer && after.calls_back > kMostLayerCalls) {
+        findings_.add(
+            "S105", where,
+            fmt::format("after {}: at most {} calls are looked at", text, kMostLayerCalls));
       } else if (after.calls_back > calls_of_[index(after.block)]) {
         findings_.add("S105", where,
                       fmt::format("after {}: the block is called {} times", text,

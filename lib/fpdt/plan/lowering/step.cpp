@@ -154,12 +154,15 @@ void StepLowering::call_forward(std::vector<Call>& calls, std::int64_t micro_bat
     }
   };
   gather(0);
-  // The next layer's come when this one has exchanged its heads: they would hold those up, and its
-  // feed-forward hides them.
+  // Where ranks exchange heads or rows, the next layer's weights come when this one has done so:
+  // they would hold that up, and its feed-forward hides them. Elsewhere they come first, where the
+  // layer that frees their slot is as far back for every class of layers.
+  const bool exchanges = problem_.ranks() > shape_.data_parallel;
   for (std::int64_t layer = 0; layer < layers; ++layer) {
+    if (!exchanges) gather(layer + 1);
     builder_.call(calls, name_of(Visit::forward, layer), layer, micro_batch,
                   context_.places[index(layer)]);
-    gather(layer + 1);
+    if (exchanges) gather(layer + 1);
   }
 }
 
